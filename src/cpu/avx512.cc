@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AVX-512 F/BW/DQ/VL: fp32 arithmetic, for CPUs without BF16 dot products.
+//
+// Per 128 weights of a row (64 bytes), in instructions; ports are those of Zen 4 and (Skylake-X):
+//   vmovdqu64            1   load
+//   vpblendmd, vpermt2d  2   the span transpose of avx512-inl.h                                    any, 1,2 (0,5; 5)
+//   vpsrlw               3   brings nibble j of each word to the bottom                                      1,2 (0)
+//   vpermw               4   code to bf16                                                                    1,2 (5)
+//   vpslld, vpandd     4+4   the two bf16 of a 32-bit lane as two fp32                                 1,2 (0), any
+//   vfmadd231ps    8 + 1/4   per token: the products, then the scales                                      0,1 (0,5)
+#include "cpu/avx512-inl.h"
+
+namespace mxk::cpu {
+namespace {
+
+struct Fp32 : PackedF32 {
+  using V = float __attribute__((vector_size(64)));
+  static constexpr int kRows = 2;
+
+  static constexpr int64_t place(int64_t i, int64_t n) {
+    const Place p = place_of(i, n);
+    return p.plane * kPlane + p.half * 16 + p.lane;
+  }
+
+  struct Pair {
+    __m512 lower, upper;
+  };
+  static Pair load(const void* x, int64_t at) {
+    const float* p = static_cast<const float*>(x) + at;
+    return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)};
+  }
+  static __m512 mac(__m512 sum, __m512i codes, Pair x) {
+    const __m512i upper = _mm512_and_si512(codes, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)));
+    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(codes, 16)), x.lower, sum);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(upper), x.upper, sum);
+  }
+
+  template <int kTokens>
+  static void run(const Stream* rows, int n, const void* const* x, float* out, int64_t out_stride) {
+    dot_rows_512<Fp32, kTokens>(rows, n, x, out, out_stride);
+  }
+
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static float lane_sum(V v) { return lane_sum_512(v); }
+};
+
+}  // namespace
+
+extern const Kernels kernels_avx512;
+const Kernels kernels_avx512{128, 128 * 4, rows<Fp32>, activate<Fp32>, pack<Fp32>, unpack_row<Fp32>, gemm_rows<Fp32>};
+
+}  // namespace mxk::cpu

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `mxk bench`: time of a layer on cold weights, beside the time of only reading the same bytes.
+#include "bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <memory>
+
+#include "environment.h"
+#include "floor.h"
+#include "weights.h"
+
+namespace mxk::cli {
+namespace {
+
+constexpr int kWarmRounds = 2;
+constexpr int kRoutings = 16;            // different ones in a cycle, at least
+constexpr uint64_t kColdFactor = 4;      // bytes between two uses of an expert, in last-level caches
+constexpr uint64_t kUnknownCache = 64 << 20;
+
+struct BenchOptions {
+  SourceOptions source;
+  std::string impl = "kernel", backend, routing = "local", json;
+  std::vector<int> tokens;
+  std::vector<std::string> compare;
+  int threads = 0, min_runs = 30;
+};
+
+// One token count. Step s of the run works on copy s % copies, so that between two uses of an expert at least the
+// smallest `copies - 1` calls go by, all of them on other bytes. Round r is two steps with the same routing: a call,
+// then the read floor.
+struct Plan {
+  std::vector<Batch> batches;
+  int copies;
+  uint64_t cold_bytes;  // that much is read between two uses of an expert, at least
+  double rel_l2 = 0;
+  int call_copy(size_t r) const { return static_cast<int>(2 * r % copies); }
+  int floor_copy(size_t r) const { return static_cast<int>((2 * r + 1) % copies); }
+  const Batch& batch(size_t r) const { return batches[r % batches.size()]; }
+};
+
+Plan make_plan(const Source& source, int T, Routing routing, uint64_t llc) {
+  Plan plan;
+  uint64_t stream = 1000000 * static_cast<uint64_t>(T), smallest = 0;
+  const auto add = [&] {
+    Batch b;
+    do b = make_batch(source.space(), T, routing, 1.0f, source.seed(), stream++);  // a call without local routes is no work
+    while (b.experts.empty());
+    const uint64_t bytes = b.experts.size() * source.expert_bytes();
+    smallest = plan.batches.empty() ? bytes : std::min(smallest, bytes);
+    plan.batches.push_back(std::move(b));
+  };
+  while (plan.batches.size() < kRoutings) add();
+  // A whole number of cycles over the copies: each routing then always meets the same two copies. Batches added for
+  // that may be smaller than any before, so the number of copies may grow again.
+  for (;;) {
+    plan.copies = static_cast<int>(kColdFactor * llc / smallest) + 2;
+    if (plan.batches.size() % plan.copies == 0) break;
+    add();
+  }
+  plan.cold_bytes = (plan.copies - 1) * smallest;
+  return plan;
+}
+
+std::vector<Span> spans_of(const Source& source, const Weights& w, const Batch& batch) {
+  const uint64_t weights = uint64_t{1} * source.K() * source.I();  // of w13, packed; the others follow from it
+  std::vector<Span> spans;
+  const auto add = [&](const uint8_t* base, uint64_t bytes) {
+    for (const int e : batch.experts) spans.push_back({base + e * bytes, bytes});
+  };
+  add(w.w13, weights);
+  add(w.s13, weights / 16);
+  add(w.w2, weights / 2);
+  add(w.s2, weights / 32);
+  return spans;
+}
+
+double percentile(std::vector<double> v, double p) {
+  std::sort(v.begin(), v.end());
+  return v[static_cast<size_t>(p * static_cast<double>(v.size() - 1) + 0.5)];
+}
+
+template <class F>
+double microseconds(F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string date() {
+  char text[32];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& o) : o_(o), source_(o.source), routing_(routing_of(o.routing)) {
+    const std::vector<int> tokens = o.tokens.empty() ? default_tokens(source_.variant()) : o.tokens;
+    engine_ = make_engine(backend_name(), *std::max_element(tokens.begin(), tokens.end()));
+    if (o.impl == "kernel" && !engine_->backend().automatic)
+      usage("--impl kernel: MXK_BACKEND names '{}', which is no kernel; use --impl {}", engine_->backend().name, engine_->backend().name);
+    machine_ = read_machine();
+    llc_ = machine_.llc_bytes ? machine_.llc_bytes : kUnknownCache;
+    int copies = 0;
+    for (const int T : tokens) {
+      plans_.push_back(make_plan(source_, T, routing_, llc_));
+      copies = std::max(copies, plans_.back().copies);
+    }
+    copies_ = std::make_unique<Copies>(source_, copies);
+    for (const Plan& plan : plans_)
+      for (size_t r = 0; r < plan.batches.size(); ++r)
+        for (const int e : plan.batches[r].experts) {
+          copies_->add(plan.call_copy(r), e);
+          copies_->add(plan.floor_copy(r), e);
+        }
+    copies_->fill(engine_->pool());
+    y_.resize(source_.rows(*std::max_element(tokens.begin(), tokens.end())) * source_.K());
+  }
+
+  // All token counts, before anything is timed.
+  void validate() {
+    const auto ref = make_engine("ref", plans_.back().batches[0].T);
+    std::vector<float> reference(y_.size());
+    for (Plan& plan : plans_) {
+      const Batch& b = plan.batches[0];
+      const Weights w = copies_->at(plan.call_copy(0));
+      require(ref->run(source_.call(w, b, reference.data(), Dtype::f32)));
+      require(engine_->run(source_.call(w, b, y_.data(), Dtype::bf16)));
+      const Gate gate = o_.impl == "kernel" ? bf16_gate(reference.data(), source_.rows(b.T), source_.K()) : kGateStock;
+      const Accuracy a = compare(reference.data(), y_.data(), Dtype::bf16, source_.rows(b.T), source_.K());
+      if (!gate.passes(a))
+        fail("{} T={}: rel_l2 {:.3g} (limit {:.3g}), worst row {} {:.3g} (limit {:.3g}): a wrong result is not timed",
+             engine_->backend().name, b.T, a.rel_l2, gate.rel_l2, a.row, a.worst, gate.row());
+      plan.rel_l2 = a.rel_l2;
+    }
+  }
+
+  Json time(const Plan& plan) {
+    std::vector<std::vector<Span>> spans(plan.batches.size());
+    for (size_t r = 0; r < spans.size(); ++r) spans[r] = spans_of(source_, copies_->at(plan.floor_copy(r)), plan.batch(r));
+    std::vector<double> us, floor_us, ratio, gbps;
+    double routes = 0, experts = 0;
+    uint64_t sink = 0;
+    const size_t cycle = plan.batches.size(), runs = (o_.min_runs + cycle - 1) / cycle * cycle;
+    for (size_t r = 0; r < runs + kWarmRounds; ++r) {
+      // Counted from the end of the cycle, so that warm-up and timed rounds are one sequence.
+      const size_t i = (r + cycle - kWarmRounds % cycle) % cycle;
+      const Batch& b = plan.batch(i);
+      const Call call = source_.call(copies_->at(plan.call_copy(i)), b, y_.data(), Dtype::bf16);
+      Status status;
+      const double call_us = microseconds([&] { status = engine_->run(call); });
+      require(status);
+      const double read_us = microseconds([&] { sink |= read_all(engine_->pool(), spans[i]); });
+      if (r < kWarmRounds) continue;
+      us.push_back(call_us);
+      floor_us.push_back(read_us);
+      ratio.push_back(100 * read_us / call_us);
+      gbps.push_back(static_cast<double>(b.experts.size() * source_.expert_bytes()) / call_us / 1e3);
+      routes += b.routes;
+      experts += static_cast<double>(b.experts.size());
+    }
+    if (sink == 0) fail("the read floor saw nothing but zeros");
+    const double n = static_cast<double>(runs);
+    return {{"T", plan.batches[0].T},
+            {"routing", o_.routing},
+            {"routes", routes / n},
+            {"experts", experts / n},
+            {"bytes", experts / n * static_cast<double>(source_.expert_bytes())},
+            {"us", percentile(us, 0.5)},
+            {"p10", percentile(us, 0.1)},
+            {"p90", percentile(us, 0.9)},
+            {"gbps", percentile(gbps, 0.5)},
+            {"floor_us", percentile(floor_us, 0.5)},
+            {"floor_percent", percentile(ratio, 0.5)},
+            {"rel_l2", plan.rel_l2},
+            {"runs", runs},
+            {"routings", cycle},
+            {"copies", plan.copies},
+            {"cold_bytes", plan.cold_bytes}};
+  }
+
+  void run() {
+    const bool table = o_.json != "-";
+    std::ofstream file;
+    if (table && !o_.json.empty()) {  // before the work: it would be lost
+      file.open(o_.json, std::ios::app);
+      if (!file) fail("{}: cannot be written", o_.json);
+      file.close();
+    }
+    validate();
+    if (table) print_head();
+    Json rows = Json::array();
+    for (const Plan& plan : plans_) {
+      rows.push_back(time(plan));
+      if (table) print_row(rows.back());
+    }
+    if (o_.json.empty()) return;
+    const Json report = {{"env", environment_json()},  {"date", date()},
+                         {"impl", o_.impl},            {"backend", engine_->backend().name},
+                         {"threads", engine_->threads()}, {"routing", o_.routing},
+                         {"problem", source_.to_json()}, {"llc_bytes", llc_},
+                         {"rows", rows}};
+    if (!table) return print(report);
+    file.open(o_.json, std::ios::trunc);
+    file << report.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    file.close();
+    if (!file) fail("{}: write failed", o_.json);
+  }
+
+ private:
+  std::string backend_name() const { return o_.impl == "kernel" ? o_.backend : o_.impl; }
+
+  std::unique_ptr<Engine> make_engine(const std::string& backend, int T) const {
+    std::unique_ptr<Engine> engine;
+    require(Engine::create(source_.variant(), source_.shape(T), {backend, o_.threads}, &engine));
+    return engine;
+  }
+
+  void print_head() const {
+    const Space& s = source_.space();
+    int copies = 0;
+    uint64_t cold = UINT64_MAX;
+    for (const Plan& p : plans_) {
+      copies = std::max(copies, p.copies);
+      cold = std::min(cold, p.cold_bytes);
+    }
+    fmt::print("{}: K {}, I {}, {} experts of {}, top-{}, routing {}; {}\n", source_.variant().name, s.K, source_.I(), s.E, s.total,
+               s.k, o_.routing, source_.describe());
+    fmt::print("{}: backend {}, {} threads, {}, {} last-level cache{}, huge pages {}\n", o_.impl, engine_->backend().name,
+               engine_->threads(), machine_.cpu, binary_text(llc_), machine_.llc_bytes ? "" : " (assumed: unknown)",
+               machine_.huge_pages.empty() ? "unknown" : machine_.huge_pages);
+    fmt::print("weights: up to {} copies, {} in use; at least {} read between two uses of an expert ({:.1f}x the cache)\n", copies,
+               bytes_text(copies_->bytes()), bytes_text(cold), static_cast<double>(cold) / static_cast<double>(llc_));
+    fmt::print("floor: the same threads only read the same bytes, in turn with the calls; medians, [p10, p90] of {} or more calls\n\n",
+               o_.min_runs);
+    fmt::print("{:>4}  {:<7} {:>7} {:>8}  {:>10} {:<19} {:>7} {:>8}  {:>8}\n", "T", "routing", "routes", "experts", "us", "[p10, p90]",
+               "GB/s", "% floor", "rel_l2");
+    std::fflush(stdout);
+  }
+
+  static void print_row(const Json& r) {
+    const auto d = [&](const char* name) { return r[name].get<double>(); };
+    fmt::print("{:>4}  {:<7} {:>7.1f} {:>8.1f}  {:>10.0f} {:<19} {:>7.1f} {:>6.0f} %  {:>8.2e}\n", r["T"].get<int>(),
+               r["routing"].get<std::string>(), d("routes"), d("experts"), d("us"), fmt::format("[{:.0f}, {:.0f}]", d("p10"), d("p90")),
+               d("gbps"), d("floor_percent"), d("rel_l2"));
+    std::fflush(stdout);
+  }
+
+  const BenchOptions& o_;
+  const Source source_;
+  const Routing routing_;
+  Machine machine_;
+  uint64_t llc_ = 0;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Plan> plans_;
+  std::unique_ptr<Copies> copies_;
+  std::vector<float> y_;  // room for either output type
+};
+
+void bench(const BenchOptions& o) {
+  if (!o.compare.empty()) return compare_benches(o.compare[0], o.compare[1], o.json);
+  if (o.source.variant.empty()) usage("--variant is required (or --compare A.json B.json)");
+  if (!o.backend.empty() && o.impl != "kernel") usage("--backend {} contradicts --impl {}", o.backend, o.impl);
+  Bench(o).run();
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* sub = app.add_subcommand("bench", "Time a layer on cold weights, or compare two such measurements");
+  auto o = std::make_shared<BenchOptions>();
+  add_source(sub, &o->source);
+  sub->get_option("--variant")->required(false);  // not for --compare
+  sub->add_option("--impl", o->impl, "What to time: our kernel, the stock baseline, or the reference")
+      ->check(CLI::IsMember({"kernel", "stock", "ref"}))
+      ->capture_default_str();
+  std::vector<std::string> kernels;
+  for (const Backend* b : backends())
+    if (b->automatic) kernels.emplace_back(b->name);
+  sub->add_option("--backend", o->backend, "Kernel backend; default: MXK_BACKEND, else the first that runs here")
+      ->check(CLI::IsMember(kernels));
+  add_threads(sub, &o->threads);
+  add_tokens(sub, &o->tokens);
+  sub->add_option("--routing", o->routing, "random: over all experts of the layer; local: over this rank's; hot: all to one and others")
+      ->check(CLI::IsMember(routing_names()))
+      ->capture_default_str();
+  sub->add_option("--min-runs", o->min_runs, "Timed calls of each row, at least")->check(CLI::Range(1, 100000))->capture_default_str();
+  sub->add_option("--json", o->json, "Also write the result to this file; - for standard output instead of the table");
+  sub->add_option("--compare", o->compare, "Two files of --json: print them side by side and time nothing")->expected(2);
+  sub->footer("Example:\n  mxk bench --variant gptoss --json kernel.json\n"
+              "  mxk bench --variant gptoss --impl stock --json stock.json\n"
+              "  mxk bench --compare stock.json kernel.json");
+  sub->callback([o] { bench(*o); });
+}
+
+}  // namespace mxk::cli
