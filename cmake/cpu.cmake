@@ -5,8 +5,12 @@
 set(MXK_CPU_SOURCES src/cpu/cpu.cc src/cpu/driver.cc src/cpu/features.cc src/cpu/generic.cc)
 set(MXK_ISA_FILES "")  # what tests/isa_test checks for foreign instructions
 
+# Kernels want their loops over registers unrolled, which g++ does at -O3 only; packagers and RelWithDebInfo build at -O2.
+set(MXK_KERNEL_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)
+set_source_files_properties(src/cpu/generic.cc PROPERTIES COMPILE_OPTIONS "${MXK_KERNEL_OPTIONS}")
+
 function(mxk_isa file)
-  set_source_files_properties(src/cpu/${file}.cc PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  set_source_files_properties(src/cpu/${file}.cc PROPERTIES COMPILE_OPTIONS "${MXK_KERNEL_OPTIONS};${ARGN}")
   set(MXK_CPU_SOURCES ${MXK_CPU_SOURCES} src/cpu/${file}.cc PARENT_SCOPE)
   set(MXK_ISA_FILES ${MXK_ISA_FILES} ${file} PARENT_SCOPE)
 endfunction()

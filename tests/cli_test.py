@@ -22,11 +22,12 @@ def mxk(*args, expect=0, **env):
     """Runs it; returns (stdout, stderr). Fails unless the exit status is the expected one."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MXK_")}
     environment.update(env)
+    command = " ".join(["mxk", *map(str, args)])
     p = subprocess.run([MXK, *map(str, args)], capture_output=True, text=True, env=environment, timeout=300)
     if p.returncode != expect:
-        raise AssertionError(f"mxk {' '.join(map(str, args))}: exit {p.returncode}, expected {expect}\n{p.stdout}{p.stderr}")
+        raise AssertionError(f"{command}: exit {p.returncode}, expected {expect}\n{p.stdout}{p.stderr}")
     if expect and not p.stderr and "PARITY FAIL" not in p.stdout:
-        raise AssertionError(f"mxk {' '.join(map(str, args))}: failed without a word on stderr")
+        raise AssertionError(f"{command}: failed without a word on stderr")
     return p.stdout, p.stderr
 
 
@@ -241,10 +242,12 @@ def test_run_gptoss_names(variants):
     layer.gptoss("hf.safetensors")
     write_input("in.safetensors", [[0.5] * 32], [[1, 0]], [[0.25, 0.75]])
     for source in ("fused", "hf"):
-        mxk("run", "--variant", "gptoss", "--layer", source + ".safetensors", "--input", "in.safetensors", "--output", source + ".y")
+        run = ["run", "--variant", "gptoss", "--layer", source + ".safetensors"]
+        mxk(*run, "--input", "in.safetensors", "--output", source + ".y")
     a, b = (read_safetensors(n + ".y")["y"] for n in ("fused", "hf"))
     check(a == b, "fused and gpt-oss names give different results")
-    check(rel_l2(floats(a), reference(layer, gptoss, [[0.5] * 32], [[1, 0]], [[0.25, 0.75]], 0)) < 4e-3, "gpt-oss names: wrong result")
+    ref = reference(layer, gptoss, [[0.5] * 32], [[1, 0]], [[0.25, 0.75]], 0)
+    check(rel_l2(floats(a), ref) < 4e-3, "gpt-oss names: wrong result")
 
 
 def test_run_errors():
@@ -255,8 +258,9 @@ def test_run_errors():
     with open("kept.y", "wb") as f:
         f.write(b"old")
 
-    def run(expect, word, *more, variant="glm", layer="plain.safetensors", given="good.safetensors", out="kept.y", **env):
-        _, err = mxk("run", "--variant", variant, "--layer", layer, "--input", given, "--output", out, *more, expect=expect, **env)
+    def run(expect, word, *more, variant="glm", layer="plain.safetensors", given="good.safetensors", out="kept.y", **e):
+        files = ["--layer", layer, "--input", given, "--output", out]
+        _, err = mxk("run", "--variant", variant, *files, *more, expect=expect, **e)
         check(word in err, f"expected '{word}' in: {err}")
         with open("kept.y", "rb") as f:
             check(f.read() == b"old", "a failed run changed the output file")
@@ -289,9 +293,11 @@ def test_run_errors():
     run(2, "--first-expert", "--first-expert", "1e9x")
     run(2, "--out-dtype", "--out-dtype", "f16")
     check(sorted(f for f in os.listdir(".") if "tmp" in f) == [], "temporary files are left")
-    mxk("make-checkpoint", "two", "--variant", "glm", "--layers", 2, "--experts", 2, "--hidden", 64, "--intermediate", 32)
+    small = ["--layers", 2, "--experts", 2, "--hidden", 64, "--intermediate", 32]
+    mxk("make-checkpoint", "two", "--variant", "glm", *small)
     run(2, "0-1", layer="two")
-    mxk("run", "--variant", "glm", "--layer", "two", "--layer-index", 1, "--input", "good.safetensors", "--output", "two.y")
+    files = ["--layer", "two", "--layer-index", 1, "--input", "good.safetensors", "--output", "two.y"]
+    mxk("run", "--variant", "glm", *files)
     wanted = [b["name"] for b in json.loads(mxk("info", "--json")[0])["backends"] if not b["supported"]]
     if wanted:
         run(1, wanted[0], "--backend", wanted[0])
@@ -324,7 +330,8 @@ def test_checkpoint_and_check(variants):
         check(out.endswith(f"[{name}] PARITY PASS\n"), out)
         mxk("make-checkpoint", name, "--variant", name, *small, expect=1)
     check("gptoss" in layer["variants"] or layer["refused"], "info gives no reason")
-    out, _ = mxk("check", "--variant", "glm", "--checkpoint", "glm", "--tokens", "2", "--backend", "generic,ref", "--json")
+    glm = ["check", "--variant", "glm", "--checkpoint", "glm"]
+    out, _ = mxk(*glm, "--tokens", "2", "--backend", "generic,ref", "--json")
     j = json.loads(out)
     check(j["verdict"] == "PASS" and {c["backend"] for c in j["cases"]} == {"generic", "ref", "stock"}, "check --json")
     bad = Layer(7, 4, 64, 32, False)
@@ -332,14 +339,17 @@ def test_checkpoint_and_check(variants):
     bad.fused("nan.safetensors")
     out, _ = mxk("check", "--variant", "glm", "--checkpoint", "nan.safetensors", "--tokens", "8", expect=1)
     check(out.endswith("[glm] PARITY FAIL\n") and "worst row token" in out, out)
+    mxk("make-checkpoint", "none", "--variant", "glm", "--hidden", 33, expect=2)
+    mxk("make-checkpoint", "none", "--variant", "glm", "--seed", -1, expect=2)
+    check(not os.path.exists("none"), "a refused checkpoint was begun")
     mxk("check", "--variant", "nope", expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", "--e-local", 9, expect=2)
+    mxk(*glm, "--e-local", 9, expect=2)
     mxk("check", "--variant", "glm", "--layer", 0, expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", "--layer", 4, expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", "--tokens", "1,x", expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", "--tokens", "0", expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", "--backend", "nope", expect=2)
-    mxk("check", "--variant", "glm", "--checkpoint", "glm", expect=2, MXK_BACKEND="nope")
+    mxk(*glm, "--layer", 4, expect=2)
+    mxk(*glm, "--tokens", "1,x", expect=2)
+    mxk(*glm, "--tokens", "0", expect=2)
+    mxk(*glm, "--backend", "nope", expect=2)
+    mxk(*glm, expect=2, MXK_BACKEND="nope")
     mxk("check", "--variant", "glm", "--checkpoint", "nowhere", expect=1)
 
 

@@ -14,10 +14,10 @@
 namespace mxk::test {
 
 // rel_l2 of a whole output. No single row may be above three times its gate.
-inline constexpr double kGateF32 = 2e-4;    // fp32 output
+inline constexpr double kGateF32 = 2e-4;      // fp32 output
 inline constexpr double kGateBf16 = 1.75e-3;  // bf16 output: what rounding to bf16 costs
-inline constexpr double kGateStock = 2e-2;  // the stock baseline rounds to bf16 between all steps
-inline constexpr double kGateTight = 1e-5;  // fp32 output against double precision, flips set aside (see Exact)
+inline constexpr double kGateStock = 2e-2;    // the stock baseline rounds to bf16 between all steps
+inline constexpr double kGateTight = 1e-5;    // fp32 output against double precision, flips set aside (see Exact)
 inline constexpr double kRowFactor = 3;
 
 struct Verdict {
@@ -46,7 +46,8 @@ inline Verdict compare(const std::vector<float>& got, const std::vector<double>&
       got_zero &= g == 0;
       if (!std::isfinite(w) || !std::isfinite(g)) {
         if (!(std::isnan(w) && std::isnan(g)) && g != w)
-          fail(row + " element " + std::to_string(i - begin) + " is " + std::to_string(g) + ", not " + std::to_string(w));
+          fail(row + " element " + std::to_string(i - begin) + " is " + std::to_string(g) + ", not " +
+               std::to_string(w));
         continue;
       }
       const double error = std::max(0.0, std::abs(g - w) - (slack.empty() ? 0 : slack[i]));
@@ -67,8 +68,8 @@ inline Verdict compare(const std::vector<float>& got, const std::vector<double>&
   return v;
 }
 
-// `got`, what a backend made of `call`, against `want`, what ref made of it. A failure is looked into: where activations
-// at the middle of two bf16 explain all of it, it is none.
+// `got`, what a backend made of `call`, against `want`, what ref made of it. A failure is looked into: where
+// activations at the middle of two bf16 explain all of it, it is none.
 inline Verdict gate(const Call& call, const std::vector<float>& got, const std::vector<float>& want, double limit) {
   const Verdict v = compare(got, {want.begin(), want.end()}, call.shape.K, limit);
   if (v.ok) return v;

@@ -38,10 +38,12 @@ check_object() {
 self_test() {
   local cxx=$1 dir status=0
   dir=$(mktemp -d)
+  # shellcheck disable=SC2064  # now: dir is local
   trap "rm -rf '$dir'" EXIT
   # Compiles CODE and checks it as both kinds.
   expect() { # isa-verdict baseline-verdict flags code
     local kind verdict want
+    # shellcheck disable=SC2086  # the flags are words
     "$cxx" -std=c++20 -O2 $3 -x c++ -c - -o "$dir/object.o" <<<"$4"
     for kind in isa baseline; do
       want=$1 && [[ $kind == baseline ]] && want=$2

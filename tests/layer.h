@@ -60,7 +60,9 @@ class Random {
 };
 
 // The nearest bf16 that is at most as far from zero: exact values are all that the inputs of a test need.
-inline uint16_t to_bf16(double v) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16); }
+inline uint16_t to_bf16(double v) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
+}
 inline float from_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
 
 // Bytes between two pages that nothing may touch, ending `tail` bytes before the second one. An odd tail gives odd
@@ -130,9 +132,7 @@ struct Layer {
       b2 = floats(E * K, random);
     }
   }
-  Weights weights() const {
-    return {w13.data(), s13.data(), w2.data(), s2.data(), b13.as<float>(), b2.as<float>()};
-  }
+  Weights weights() const { return {w13.data(), s13.data(), w2.data(), s2.data(), b13.as<float>(), b2.as<float>()}; }
 
  private:
   static Buffer codes(size_t n, Random& random, size_t tail) {
@@ -197,10 +197,10 @@ struct Batch {
     for (size_t r = 0; r < R; ++r) ids.as<int32_t>()[r] = route(routing, s.E, random);
     const size_t size = dtype == Dtype::f32 ? 4 : 2;
     weights = Buffer(R * size, apart ? size : 0);
-    for (size_t r = 0; r < R; ++r) {  // any number is a weight: mostly as a router gives them, some negative or zero
-      double w = random.uniform(0.05, 1);
-      if (random.below(16) == 0) w = -2 * w;
-      if (random.below(32) == 0) w = 0;
+    double sign = 1;
+    for (size_t r = 0; r < R; ++r) {  // any number is a weight, but those of a token should not cancel
+      if (r % static_cast<size_t>(s.k) == 0) sign = random.below(8) == 0 ? -2 : 1;
+      const double w = random.below(32) == 0 ? 0 : sign * random.uniform(0.05, 1);
       if (dtype == Dtype::f32)
         weights.as<float>()[r] = static_cast<float>(w);
       else
@@ -231,7 +231,8 @@ inline bool is_local(const Call& c, int64_t route) {
 }
 inline int64_t output_rows(const Call& c) { return int64_t{c.shape.T} * (c.variant->per_route ? c.shape.k : 1); }
 
-inline std::unique_ptr<Engine> make_engine(const Variant& v, const Shape& max, std::string_view backend, int threads = 2) {
+inline std::unique_ptr<Engine> make_engine(const Variant& v, const Shape& max, std::string_view backend,
+                                           int threads = 2) {
   std::unique_ptr<Engine> engine;
   if (Status s = Engine::create(v, max, {backend, threads}, &engine); !s.ok()) throw std::runtime_error(s.message);
   return engine;

@@ -26,7 +26,8 @@ inline double exact_e8m0(int e) { return e == 255 ? std::numeric_limits<double>:
 inline double exact_bf16(int bits) {
   const int exponent = bits >> 7 & 255, mantissa = bits & 127;
   double v = exponent == 0 ? std::ldexp(mantissa, -126 - 7) : std::ldexp(128 + mantissa, exponent - 127 - 7);
-  if (exponent == 255) v = mantissa ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  if (exponent == 255)
+    v = mantissa ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
   return bits >> 15 ? -v : v;
 }
 
@@ -43,13 +44,9 @@ inline double exact_activation(Act act, double g, double u) {
   const auto clamp = [](double z, double limit) { return z > limit ? limit : z < -limit ? -limit : z; };
   const auto at_most = [](double z, double limit) { return z > limit ? limit : z; };
   switch (act) {
-    case Act::swiglu_oai:
-      g = at_most(g, 7);
-      return g * sigmoid(1.702 * g) * (clamp(u, 7) + 1);
+    case Act::swiglu_oai: g = at_most(g, 7); return g * sigmoid(1.702 * g) * (clamp(u, 7) + 1);
     case Act::silu: return g * sigmoid(g) * u;
-    case Act::swiglu_clamp:
-      g = at_most(g, 10);
-      return g * sigmoid(g) * clamp(u, 10);
+    case Act::swiglu_clamp: g = at_most(g, 10); return g * sigmoid(g) * clamp(u, 10);
   }
   return 0;
 }
@@ -71,8 +68,10 @@ struct ExactRow {
       w[static_cast<size_t>(i)] = e2m1[code] * exact_e8m0(scales[i / 32]);
     }
   }
-  // The sum and the sum of the magnitudes.
-  std::pair<double, double> dot(const double* x) const {
+  struct Sum {
+    double value, magnitude;  // of the products, and of their absolute values
+  };
+  Sum dot(const double* x) const {
     double sum[4] = {}, magnitude[4] = {};
     for (size_t i = 0; i < w.size(); i += 4)
       for (size_t j = 0; j < 4; ++j) {
@@ -134,11 +133,12 @@ inline Exact reference_f64(const Call& c) {
       const ExactRow w2(c.weights.w2 + row * I / 2, c.weights.s2 + row * I / 32, I);
       for (size_t p = 0; p < routes.size(); ++p) {
         const int64_t r = routes[p];
-        const double weight = c.variant->per_route          ? 1
-                              : c.weights_dtype == Dtype::f32 ? double{static_cast<const float*>(c.topk_weights)[r]}
-                                                              : exact_bf16(static_cast<const uint16_t*>(c.topk_weights)[r]);
+        const double weight = c.variant->per_route ? 1
+                              : c.weights_dtype == Dtype::f32
+                                  ? double{static_cast<const float*>(c.topk_weights)[r]}
+                                  : exact_bf16(static_cast<const uint16_t*>(c.topk_weights)[r]);
         const size_t to = at((c.variant->per_route ? r : r / k) * K + j);
-        const double d = w2.dot(&a[p * at(I)]).first + (c.weights.b2 ? c.weights.b2[row] : 0.0);
+        const double d = w2.dot(&a[p * at(I)]).value + (c.weights.b2 ? c.weights.b2[row] : 0.0);
         out.y[to] += weight * d;
         for (int64_t i = 0; i < I; ++i)
           if (const double f = flip[p * at(I) + at(i)]; f > 0) out.slack[to] += std::abs(weight * w2.w[at(i)]) * f;

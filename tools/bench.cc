@@ -12,14 +12,13 @@
 
 #include "environment.h"
 #include "floor.h"
+#include "plan.h"
 #include "weights.h"
 
 namespace mxk::cli {
 namespace {
 
 constexpr int kWarmRounds = 2;
-constexpr int kRoutings = 16;            // different ones in a cycle, at least
-constexpr uint64_t kColdFactor = 4;      // bytes between two uses of an expert, in last-level caches
 constexpr uint64_t kUnknownCache = 64 << 20;
 
 struct BenchOptions {
@@ -29,42 +28,6 @@ struct BenchOptions {
   std::vector<std::string> compare;
   int threads = 0, min_runs = 30;
 };
-
-// One token count. Step s of the run works on copy s % copies, so that between two uses of an expert at least the
-// smallest `copies - 1` calls go by, all of them on other bytes. Round r is two steps with the same routing: a call,
-// then the read floor.
-struct Plan {
-  std::vector<Batch> batches;
-  int copies;
-  uint64_t cold_bytes;  // that much is read between two uses of an expert, at least
-  double rel_l2 = 0;
-  int call_copy(size_t r) const { return static_cast<int>(2 * r % copies); }
-  int floor_copy(size_t r) const { return static_cast<int>((2 * r + 1) % copies); }
-  const Batch& batch(size_t r) const { return batches[r % batches.size()]; }
-};
-
-Plan make_plan(const Source& source, int T, Routing routing, uint64_t llc) {
-  Plan plan;
-  uint64_t stream = 1000000 * static_cast<uint64_t>(T), smallest = 0;
-  const auto add = [&] {
-    Batch b;
-    do b = make_batch(source.space(), T, routing, 1.0f, source.seed(), stream++);  // a call without local routes is no work
-    while (b.experts.empty());
-    const uint64_t bytes = b.experts.size() * source.expert_bytes();
-    smallest = plan.batches.empty() ? bytes : std::min(smallest, bytes);
-    plan.batches.push_back(std::move(b));
-  };
-  while (plan.batches.size() < kRoutings) add();
-  // A whole number of cycles over the copies: each routing then always meets the same two copies. Batches added for
-  // that may be smaller than any before, so the number of copies may grow again.
-  for (;;) {
-    plan.copies = static_cast<int>(kColdFactor * llc / smallest) + 2;
-    if (plan.batches.size() % plan.copies == 0) break;
-    add();
-  }
-  plan.cold_bytes = (plan.copies - 1) * smallest;
-  return plan;
-}
 
 std::vector<Span> spans_of(const Source& source, const Weights& w, const Batch& batch) {
   const uint64_t weights = uint64_t{1} * source.K() * source.I();  // of w13, packed; the others follow from it
@@ -104,7 +67,8 @@ class Bench {
     const std::vector<int> tokens = o.tokens.empty() ? default_tokens(source_.variant()) : o.tokens;
     engine_ = make_engine(backend_name(), *std::max_element(tokens.begin(), tokens.end()));
     if (o.impl == "kernel" && !engine_->backend().automatic)
-      usage("--impl kernel: MXK_BACKEND names '{}', which is no kernel; use --impl {}", engine_->backend().name, engine_->backend().name);
+      usage("--impl kernel: MXK_BACKEND names '{}', which is no kernel; use --impl {}", engine_->backend().name,
+            engine_->backend().name);
     machine_ = read_machine();
     llc_ = machine_.llc_bytes ? machine_.llc_bytes : kUnknownCache;
     int copies = 0;
@@ -143,7 +107,8 @@ class Bench {
 
   Json time(const Plan& plan) {
     std::vector<std::vector<Span>> spans(plan.batches.size());
-    for (size_t r = 0; r < spans.size(); ++r) spans[r] = spans_of(source_, copies_->at(plan.floor_copy(r)), plan.batch(r));
+    for (size_t r = 0; r < spans.size(); ++r)
+      spans[r] = spans_of(source_, copies_->at(plan.floor_copy(r)), plan.batch(r));
     std::vector<double> us, floor_us, ratio, gbps;
     double routes = 0, experts = 0;
     uint64_t sink = 0;
@@ -201,10 +166,14 @@ class Bench {
       if (table) print_row(rows.back());
     }
     if (o_.json.empty()) return;
-    const Json report = {{"env", environment_json()},  {"date", date()},
-                         {"impl", o_.impl},            {"backend", engine_->backend().name},
-                         {"threads", engine_->threads()}, {"routing", o_.routing},
-                         {"problem", source_.to_json()}, {"llc_bytes", llc_},
+    const Json report = {{"env", environment_json()},
+                         {"date", date()},
+                         {"impl", o_.impl},
+                         {"backend", engine_->backend().name},
+                         {"threads", engine_->threads()},
+                         {"routing", o_.routing},
+                         {"problem", source_.to_json()},
+                         {"llc_bytes", llc_},
                          {"rows", rows}};
     if (!table) return print(report);
     file.open(o_.json, std::ios::trunc);
@@ -230,25 +199,29 @@ class Bench {
       copies = std::max(copies, p.copies);
       cold = std::min(cold, p.cold_bytes);
     }
-    fmt::print("{}: K {}, I {}, {} experts of {}, top-{}, routing {}; {}\n", source_.variant().name, s.K, source_.I(), s.E, s.total,
-               s.k, o_.routing, source_.describe());
-    fmt::print("{}: backend {}, {} threads, {}, {} last-level cache{}, huge pages {}\n", o_.impl, engine_->backend().name,
-               engine_->threads(), machine_.cpu, binary_text(llc_), machine_.llc_bytes ? "" : " (assumed: unknown)",
+    fmt::print("{}: K {}, I {}, {} experts of {}, top-{}, routing {}; {}\n", source_.variant().name, s.K, source_.I(),
+               s.E, s.total, s.k, o_.routing, source_.describe());
+    fmt::print("{}: backend {}, {} threads, {}, {} last-level cache{}, huge pages {}\n", o_.impl,
+               engine_->backend().name, engine_->threads(), machine_.cpu, binary_text(llc_),
+               machine_.llc_bytes ? "" : " (assumed: unknown)",
                machine_.huge_pages.empty() ? "unknown" : machine_.huge_pages);
-    fmt::print("weights: up to {} copies, {} in use; at least {} read between two uses of an expert ({:.1f}x the cache)\n", copies,
-               bytes_text(copies_->bytes()), bytes_text(cold), static_cast<double>(cold) / static_cast<double>(llc_));
-    fmt::print("floor: the same threads only read the same bytes, in turn with the calls; medians, [p10, p90] of {} or more calls\n\n",
-               o_.min_runs);
-    fmt::print("{:>4}  {:<7} {:>7} {:>8}  {:>10} {:<19} {:>7} {:>8}  {:>8}\n", "T", "routing", "routes", "experts", "us", "[p10, p90]",
-               "GB/s", "% floor", "rel_l2");
+    fmt::print(
+        "weights: up to {} copies, {} in use; at least {} read between two uses of an expert ({:.1f}x the cache)\n",
+        copies, bytes_text(copies_->bytes()), bytes_text(cold), static_cast<double>(cold) / static_cast<double>(llc_));
+    fmt::print(
+        "floor: the same threads only read the same bytes, in turn with the calls; medians, [p10, p90] of {} or more "
+        "calls\n\n",
+        o_.min_runs);
+    fmt::print("{:>4}  {:<7} {:>7} {:>8}  {:>10} {:<19} {:>7} {:>8}  {:>8}\n", "T", "routing", "routes", "experts",
+               "us", "[p10, p90]", "GB/s", "% floor", "rel_l2");
     std::fflush(stdout);
   }
 
   static void print_row(const Json& r) {
     const auto d = [&](const char* name) { return r[name].get<double>(); };
     fmt::print("{:>4}  {:<7} {:>7.1f} {:>8.1f}  {:>10.0f} {:<19} {:>7.1f} {:>6.0f} %  {:>8.2e}\n", r["T"].get<int>(),
-               r["routing"].get<std::string>(), d("routes"), d("experts"), d("us"), fmt::format("[{:.0f}, {:.0f}]", d("p10"), d("p90")),
-               d("gbps"), d("floor_percent"), d("rel_l2"));
+               r["routing"].get<std::string>(), d("routes"), d("experts"), d("us"),
+               fmt::format("[{:.0f}, {:.0f}]", d("p10"), d("p90")), d("gbps"), d("floor_percent"), d("rel_l2"));
     std::fflush(stdout);
   }
 
@@ -287,16 +260,24 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::IsMember(kernels));
   add_threads(sub, &o->threads);
   add_tokens(sub, &o->tokens);
-  sub->add_option("--routing", o->routing, "random: over all experts of the layer; local: over this rank's; hot: all to one and others")
+  sub->add_option("--routing", o->routing,
+                  "random: over all experts of the layer; local: over this rank's; hot: all to one and others")
       ->check(CLI::IsMember(routing_names()))
       ->capture_default_str();
-  sub->add_option("--min-runs", o->min_runs, "Timed calls of each row, at least")->check(CLI::Range(1, 100000))->capture_default_str();
+  sub->add_option("--min-runs", o->min_runs, "Timed calls of each row, at least")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   sub->add_option("--json", o->json, "Also write the result to this file; - for standard output instead of the table");
-  sub->add_option("--compare", o->compare, "Two files of --json: print them side by side and time nothing")->expected(2);
-  sub->footer("Example:\n  mxk bench --variant gptoss --json kernel.json\n"
-              "  mxk bench --variant gptoss --impl stock --json stock.json\n"
-              "  mxk bench --compare stock.json kernel.json");
-  sub->callback([o] { bench(*o); });
+  sub->add_option("--compare", o->compare, "Two files of --json: print them side by side and time nothing")
+      ->expected(2);
+  sub->footer(
+      "Example:\n  mxk bench --variant gptoss --json kernel.json\n"
+      "  mxk bench --variant gptoss --impl stock --json stock.json\n"
+      "  mxk bench --compare stock.json kernel.json");
+  sub->callback([o] {
+    warn_unknown_variables();
+    bench(*o);
+  });
 }
 
 }  // namespace mxk::cli

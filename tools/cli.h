@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -47,6 +48,7 @@ void print(const Json& json);           // on stdout
 CLI::Option* add_variant(CLI::App* app, std::string* variant);
 CLI::Option* add_backend(CLI::App* app, std::string* backend);
 CLI::Option* add_threads(CLI::App* app, int* threads);
+CLI::Option* add_seed(CLI::App* app, uint64_t* seed);
 CLI::Option* add_tokens(CLI::App* app, std::vector<int>* tokens);
 std::vector<std::string> backend_names();
 

@@ -21,12 +21,18 @@ Json read_report(const std::string& path) {
 
 // What must be equal for times to be comparable. The weights' values and the backend may differ.
 void refuse_different(const Json& a, const Json& b) {
-  static const std::pair<const char*, const char*> kSame[] = {
-      {"/problem/variant", "variant"}, {"/problem/K", "K"},           {"/problem/I", "I"},
-      {"/problem/E", "experts"},       {"/problem/e_total", "experts of the layer"},
-      {"/problem/k", "top-k"},         {"/problem/seed", "seed"},     {"/routing", "routing"},
-      {"/threads", "threads"},         {"/env/machine/cpu", "CPU"},   {"/env/machine/cpus_usable", "usable CPUs"},
-      {"/llc_bytes", "last-level cache"}};
+  static const std::pair<const char*, const char*> kSame[] = {{"/problem/variant", "variant"},
+                                                              {"/problem/K", "K"},
+                                                              {"/problem/I", "I"},
+                                                              {"/problem/E", "experts"},
+                                                              {"/problem/e_total", "experts of the layer"},
+                                                              {"/problem/k", "top-k"},
+                                                              {"/problem/seed", "seed"},
+                                                              {"/routing", "routing"},
+                                                              {"/threads", "threads"},
+                                                              {"/env/machine/cpu", "CPU"},
+                                                              {"/env/machine/cpus_usable", "usable CPUs"},
+                                                              {"/llc_bytes", "last-level cache"}};
   std::string differing;
   for (const auto& [pointer, what] : kSame) {
     const Json::json_pointer p(pointer);
@@ -72,8 +78,13 @@ void compare_benches(const std::string& path_a, const std::string& path_b, const
   const std::string base = label(a), other = label(b);
   if (a.at("env").at("version") != b.at("env").at("version"))
     warn(fmt::format("versions differ: {} and {}", a["env"]["version"].dump(), b["env"]["version"].dump()));
-  const Json report = {{"baseline", base}, {"compared", other},         {"problem", b.at("problem")}, {"routing", b.at("routing")},
-                       {"threads", b.at("threads")}, {"cpu", b["env"]["machine"]["cpu"]}, {"rows", rows}};
+  const Json report = {{"baseline", base},
+                       {"compared", other},
+                       {"problem", b.at("problem")},
+                       {"routing", b.at("routing")},
+                       {"threads", b.at("threads")},
+                       {"cpu", b["env"]["machine"]["cpu"]},
+                       {"rows", rows}};
   if (json == "-") return print(report);
   if (!json.empty()) {
     std::ofstream file(json);
@@ -82,22 +93,24 @@ void compare_benches(const std::string& path_a, const std::string& path_b, const
     if (!file) fail("{}: write failed", json);
   }
   const Json& p = b.at("problem");
-  fmt::print("{}: K {}, I {}, {} experts of {}, top-{}, routing {}; {} threads, {}\n", p.at("variant").get<std::string>(),
-             p.at("K").get<int>(), p.at("I").get<int>(), p.at("E").get<int>(), p.at("e_total").get<int>(), p.at("k").get<int>(),
-             b.at("routing").get<std::string>(), b.at("threads").get<int>(), b["env"]["machine"]["cpu"].get<std::string>());
+  fmt::print("{}: K {}, I {}, {} experts of {}, top-{}, routing {}; {} threads, {}\n",
+             p.at("variant").get<std::string>(), p.at("K").get<int>(), p.at("I").get<int>(), p.at("E").get<int>(),
+             p.at("e_total").get<int>(), p.at("k").get<int>(), b.at("routing").get<std::string>(),
+             b.at("threads").get<int>(), b["env"]["machine"]["cpu"].get<std::string>());
   fmt::print("{} of {}, {} of {}\n\n", base, a.at("date").get<std::string>(), other, b.at("date").get<std::string>());
   // Columns as wide as the names ask for.
   const std::string base_us = base + " us", other_us = other + " us", ratio = "x " + base;
   const std::string base_error = base + " rel_l2", other_error = other + " rel_l2";
   const auto width = [](const std::string& head, size_t least) { return std::max(head.size(), least); };
-  const size_t w1 = width(base_us, 9), w2 = width(other_us, 9), w3 = width(ratio, 7), w4 = width(base_error, 8), w5 = width(other_error, 8);
-  fmt::print("{:>4} {:>8}  {:>{}}  {:>{}}  {:>{}}  {:>6} {:>8}  {:>{}}  {:>{}}\n", "T", "experts", base_us, w1, other_us, w2, ratio, w3,
-             "GB/s", "% floor", base_error, w4, other_error, w5);
+  const size_t w1 = width(base_us, 9), w2 = width(other_us, 9), w3 = width(ratio, 7), w4 = width(base_error, 8),
+               w5 = width(other_error, 8);
+  fmt::print("{:>4} {:>8}  {:>{}}  {:>{}}  {:>{}}  {:>6} {:>8}  {:>{}}  {:>{}}\n", "T", "experts", base_us, w1,
+             other_us, w2, ratio, w3, "GB/s", "% floor", base_error, w4, other_error, w5);
   for (const Json& r : rows) {
     const auto d = [&](const char* name) { return r.at(name).get<double>(); };
-    fmt::print("{:>4} {:>8.1f}  {:>{}.0f}  {:>{}.0f}  {:>{}.2f}  {:>6.1f} {:>6.0f} %  {:>{}.2e}  {:>{}.2e}\n", r.at("T").get<int>(),
-               d("experts"), d("baseline_us"), w1, d("us"), w2, d("speedup"), w3, d("gbps"), d("floor_percent"), d("baseline_rel_l2"), w4,
-               d("rel_l2"), w5);
+    fmt::print("{:>4} {:>8.1f}  {:>{}.0f}  {:>{}.0f}  {:>{}.2f}  {:>6.1f} {:>6.0f} %  {:>{}.2e}  {:>{}.2e}\n",
+               r.at("T").get<int>(), d("experts"), d("baseline_us"), w1, d("us"), w2, d("speedup"), w3, d("gbps"),
+               d("floor_percent"), d("baseline_rel_l2"), w4, d("rel_l2"), w5);
   }
 } catch (const Json::exception& e) {
   fail("{} or {}: not a complete file of `mxk bench --json` ({})", path_a, path_b, e.what());

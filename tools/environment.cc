@@ -40,7 +40,6 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// A misspelt variable does nothing, which nobody notices.
 void check_variables(std::vector<std::string>* problems) {
   for (const auto& [name, value] : mxk_variables()) {
     if (std::find(std::begin(kVariables), std::end(kVariables), name) != std::end(kVariables)) continue;
@@ -108,30 +107,43 @@ std::vector<std::string> find_problems(const Machine& m, const BackendChoice& c)
   std::vector<std::string> problems;
   if (!c.chosen) problems.push_back(c.error);
   if (c.chosen && c.forced && c.chosen != c.best && c.best)
-    problems.push_back(fmt::format("MXK_BACKEND forces '{}'; unset it to get '{}', the first choice here{}", c.chosen->name,
-                                   c.best->name, c.chosen->automatic ? "" : fmt::format(" ('{}' is not made for speed)", c.chosen->name)));
+    problems.push_back(fmt::format(
+        "MXK_BACKEND forces '{}'; unset it to get '{}', the first choice here{}", c.chosen->name, c.best->name,
+        c.chosen->automatic ? "" : fmt::format(" ('{}' is not made for speed)", c.chosen->name)));
   if (c.chosen && !c.forced && c.chosen == c.best && !std::strcmp(c.chosen->name, "generic"))
     problems.push_back("no vector backend runs on this CPU: 'generic' is portable code and many times slower");
-  if (build_type() != "optimized") problems.push_back(fmt::format("this build is {}: timings mean nothing", build_type()));
+  if (build_type() != "optimized")
+    problems.push_back(fmt::format("this build is {}: timings mean nothing", build_type()));
   if (m.cpus_usable < m.cpus_online)
-    problems.push_back(fmt::format("{} of {} CPUs are usable: the affinity mask (taskset, cpuset, container) hides the rest",
-                                   m.cpus_usable, m.cpus_online));
+    problems.push_back(
+        fmt::format("{} of {} CPUs are usable: the affinity mask (taskset, cpuset, container) hides the rest",
+                    m.cpus_usable, m.cpus_online));
   if (m.cpu_quota > 0 && m.cpu_quota < m.cpus_usable)
-    problems.push_back(fmt::format("the control group grants {:.2f} CPUs but one thread is started on each of {} (throttled {} "
-                                   "times so far): raise the quota or use fewer threads",
-                                   m.cpu_quota, m.cpus_usable, m.throttled));
+    problems.push_back(
+        fmt::format("the control group grants {:.2f} CPUs but one thread is started on each of {} (throttled {} "
+                    "times so far): raise the quota or use fewer threads",
+                    m.cpu_quota, m.cpus_usable, m.throttled));
   if (m.load > m.cpus_online + 0.5)
-    problems.push_back(fmt::format("load average {:.1f} on {} CPUs: other work competes for them", m.load, m.cpus_online));
+    problems.push_back(
+        fmt::format("load average {:.1f} on {} CPUs: other work competes for them", m.load, m.cpus_online));
   if (m.huge_pages == "never")
-    problems.push_back("transparent huge pages are off: weights in 4 KiB pages cost 5 to 10 % of the read speed; "
-                       "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+    problems.push_back(
+        "transparent huge pages are off: weights in 4 KiB pages cost 5 to 10 % of the read speed; "
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
   if (m.governor == "powersave" || m.governor == "conservative")
-    problems.push_back(fmt::format("CPU frequency governor is '{}'; 'performance' or 'schedutil' clocks up faster", m.governor));
+    problems.push_back(
+        fmt::format("CPU frequency governor is '{}'; 'performance' or 'schedutil' clocks up faster", m.governor));
   if (m.memory_available < m.memory_total / 16)
     problems.push_back(fmt::format("{} of {} memory available: mapped weights may be dropped and read from disk again",
                                    binary_text(m.memory_available), binary_text(m.memory_total)));
   check_variables(&problems);
   return problems;
+}
+
+void warn_unknown_variables() {
+  std::vector<std::string> problems;
+  check_variables(&problems);
+  for (const std::string& p : problems) warn(p);
 }
 
 Json environment_json() {
@@ -150,7 +162,7 @@ Json environment_json() {
 
 void add_env_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("env", "Print everything a bug report needs, as JSON");
-  sub->add_flag("--json", "Print JSON, as always");
+  sub->add_flag("--json")->description("Print JSON, as always");
   sub->footer("Example:\n  mxk env --json > env.json");
   sub->callback([] { print(environment_json()); });
 }

@@ -27,6 +27,9 @@ std::string build_type();
 // What explains a slow model, most likely cause first; empty when nothing looks wrong.
 std::vector<std::string> find_problems(const Machine& machine, const BackendChoice& choice);
 
+// A warning on stderr for every MXK_ variable that has no meaning: misspelt, it would do nothing unnoticed.
+void warn_unknown_variables();
+
 // Everything one wants in a bug report.
 Json environment_json();
 

@@ -7,8 +7,8 @@
 namespace mxk::cli {
 namespace {
 
-constexpr uint64_t kStep = 64;              // a cache line
-constexpr uint64_t kPrefetchAhead = 2048;   // further or nearer is slower on the machines tried
+constexpr uint64_t kStep = 64;             // a cache line
+constexpr uint64_t kPrefetchAhead = 2048;  // further or nearer is slower on the machines tried
 
 // Loads and ORs only. Four 16-byte vectors a step, so that any CPU of the baseline is bound by memory, not by issue.
 typedef uint64_t Vector __attribute__((vector_size(16), aligned(1), may_alias));

@@ -28,17 +28,26 @@ Json layer_json(const ckpt::LayerInfo& l) {
     else
       refused.push_back({{"variant", v.name}, {"reason", s.message}});
   }
-  return {{"index", l.index}, {"prefix", l.prefix}, {"format", ckpt::to_string(l.format)},
-          {"E", l.E},         {"K", l.K},           {"I", l.I},
-          {"bias", l.bias},   {"bytes", l.E * expert_bytes(l.K, l.I)},
-          {"variants", covered}, {"refused", refused}};
+  return {{"index", l.index},
+          {"prefix", l.prefix},
+          {"format", ckpt::to_string(l.format)},
+          {"E", l.E},
+          {"K", l.K},
+          {"I", l.I},
+          {"bias", l.bias},
+          {"bytes", l.E * expert_bytes(l.K, l.I)},
+          {"variants", covered},
+          {"refused", refused}};
 }
 
 Json checkpoint_json(const ckpt::Checkpoint& c) {
   Json layers = Json::array();
   for (const ckpt::LayerInfo& l : c.layers()) layers.push_back(layer_json(l));
-  return {{"path", c.path()},         {"tensors", c.tensor_count()}, {"bytes", c.tensor_bytes()},
-          {"warnings", c.warnings()}, {"layers", layers}};
+  return {{"path", c.path()},
+          {"tensors", c.tensor_count()},
+          {"bytes", c.tensor_bytes()},
+          {"warnings", c.warnings()},
+          {"layers", layers}};
 }
 
 void show_machine(const Machine& m) {
@@ -50,9 +59,11 @@ void show_machine(const Machine& m) {
   line("instructions", m.isa.empty() ? "unknown" : join(m.isa, " "));
   std::vector<std::string> caches;
   for (const Machine::Cache& c : m.caches)
-    if (c.type != "Instruction") caches.push_back(fmt::format("L{}{} {}", c.level, c.type == "Data" ? "d" : "", binary_text(c.bytes)));
+    if (c.type != "Instruction")
+      caches.push_back(fmt::format("L{}{} {}", c.level, c.type == "Data" ? "d" : "", binary_text(c.bytes)));
   line("caches", caches.empty() ? "unknown"
-                                : fmt::format("{}; last level {} over the usable CPUs", join(caches, ", "), binary_text(m.llc_bytes)));
+                                : fmt::format("{}; last level {} over the usable CPUs", join(caches, ", "),
+                                              binary_text(m.llc_bytes)));
   line("memory", fmt::format("{}, {} available", binary_text(m.memory_total), binary_text(m.memory_available)));
   line("huge pages", m.huge_pages.empty() ? "unknown" : m.huge_pages);
   line("load", fmt::format("{:.2f}{}", m.load, m.governor.empty() ? "" : ", governor " + m.governor));
@@ -76,13 +87,15 @@ bool same_kind(const ckpt::LayerInfo& a, const ckpt::LayerInfo& b) {
 
 // One line for each run of layers that differ only in their number.
 void show_checkpoint(const ckpt::Checkpoint& c) {
-  fmt::print("\ncheckpoint     {}\n{:<14} {} tensors, {}\n", c.path(), "", c.tensor_count(), bytes_text(c.tensor_bytes()));
+  fmt::print("\ncheckpoint     {}\n{:<14} {} tensors, {}\n", c.path(), "", c.tensor_count(),
+             bytes_text(c.tensor_bytes()));
   const auto& layers = c.layers();
   if (layers.empty()) {
     fmt::print("no MXFP4 mixture-of-experts layer in it\n");
     return;
   }
-  fmt::print("\n{:<9} {:<10} {:>5} {:>6} {:>6}  {:<5} {:>12}  {}\n", "layers", "format", "E", "K", "I", "bias", "each", "variants");
+  fmt::print("\n{:<9} {:<10} {:>5} {:>6} {:>6}  {:<5} {:>12}  {}\n", "layers", "format", "E", "K", "I", "bias", "each",
+             "variants");
   for (size_t i = 0, j; i < layers.size(); i = j) {
     const ckpt::LayerInfo& l = layers[i];
     for (j = i + 1; j < layers.size() && same_kind(l, layers[j]); ++j) {
@@ -92,12 +105,14 @@ void show_checkpoint(const ckpt::Checkpoint& c) {
     for (const auto& name : described["variants"]) covered += (covered.empty() ? "" : ", ") + name.get<std::string>();
     const int last = layers[j - 1].index;
     fmt::print("{:<9} {:<10} {:>5} {:>6} {:>6}  {:<5} {:>12}  {}\n",
-               last == l.index ? fmt::format("{}", l.index) : fmt::format("{}-{}", l.index, last), ckpt::to_string(l.format), l.E,
-               l.K, l.I, l.bias ? "yes" : "no", bytes_text(l.E * expert_bytes(l.K, l.I)), covered.empty() ? "none" : covered);
+               last == l.index ? fmt::format("{}", l.index) : fmt::format("{}-{}", l.index, last),
+               ckpt::to_string(l.format), l.E, l.K, l.I, l.bias ? "yes" : "no",
+               bytes_text(l.E * expert_bytes(l.K, l.I)), covered.empty() ? "none" : covered);
     if (covered.empty())
       for (const auto& r : described["refused"]) fmt::print("  {}\n", r["reason"].get<std::string>());
   }
-  fmt::print("\nA variant is listed where shape, row order and biases fit its kernels; the activation is not in the file.\n");
+  fmt::print(
+      "\nA variant is listed where shape, row order and biases fit its kernels; the activation is not in the file.\n");
 }
 
 void show_info(const InfoOptions& o) {
@@ -110,9 +125,10 @@ void show_info(const InfoOptions& o) {
     uint64_t bytes = 0;
     for (const ckpt::LayerInfo& l : checkpoint->layers()) bytes += l.E * expert_bytes(l.K, l.I);
     if (bytes > machine.memory_available)
-      problems.push_back(fmt::format("the experts of this checkpoint ({}) exceed available memory ({}): weights will be read "
-                                     "from disk again and again",
-                                     bytes_text(bytes), bytes_text(machine.memory_available)));
+      problems.push_back(
+          fmt::format("the experts of this checkpoint ({}) exceed available memory ({}): weights will be read "
+                      "from disk again and again",
+                      bytes_text(bytes), bytes_text(machine.memory_available)));
     problems.insert(problems.end(), checkpoint->warnings().begin(), checkpoint->warnings().end());
   }
   if (o.json) {

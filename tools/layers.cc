@@ -40,9 +40,11 @@ const ckpt::LayerInfo& pick_layer(const ckpt::Checkpoint& checkpoint, int index)
 uint64_t expert_bytes(int K, int I) { return uint64_t{3} * K * I * 17 / 32; }
 
 Status covers(const Variant& v, const ckpt::LayerInfo& layer) {
-  if (layer.bias && !v.bias) return error(Code::bad_argument, fmt::format("{}: takes no biases but the layer has them", v.name));
+  if (layer.bias && !v.bias)
+    return error(Code::bad_argument, fmt::format("{}: takes no biases but the layer has them", v.name));
   if (layer.format == ckpt::Format::gptoss_hf && v.rows != Rows::interleaved)
-    return error(Code::bad_argument, fmt::format("{}: wants stacked gate and up rows but the layer's are interleaved", v.name));
+    return error(Code::bad_argument,
+                 fmt::format("{}: wants stacked gate and up rows but the layer's are interleaved", v.name));
   return check(v, {1, v.serving.top_k, std::min(layer.E, v.limits.experts), layer.K, layer.I});
 }
 

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 
@@ -63,10 +62,10 @@ std::string cpu_name(const std::string& cpuinfo) {
 }
 
 std::vector<std::string> isa_of(const std::string& cpuinfo) {
-  static const char* const kKnown[] = {
-      "sse4_2",      "avx",         "f16c",       "fma",      "avx2",     "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-      "avx512_vnni", "avx512vbmi", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16", "asimd",   "asimddp",  "i8mm",     "bf16",
-      "sve",         "sve2"};
+  static const char* const kKnown[] = {"sse4_2",      "avx",      "f16c",     "fma",      "avx2",        "avx_vnni",
+                                       "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512vbmi",
+                                       "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16", "asimd",       "asimddp",
+                                       "i8mm",        "bf16",     "sve",      "sve2"};
   std::string flags = field(cpuinfo, "flags");
   if (flags.empty()) flags = field(cpuinfo, "Features");
   std::istringstream in(flags);
@@ -137,14 +136,16 @@ void read_groups(Machine& m) {
       each_group("/sys/fs/cgroup", path, [&](const std::string& dir) {
         std::istringstream max(read(dir + "cpu.max"));
         std::string quota, period;
-        if (max >> quota >> period && quota != "max") take_quota(m, std::atof(quota.c_str()), std::atof(period.c_str()));
+        if (max >> quota >> period && quota != "max")
+          take_quota(m, std::atof(quota.c_str()), std::atof(period.c_str()));
         m.throttled = std::max(m.throttled, number(field(read(dir + "cpu.stat"), "nr_throttled")));
         take_memory(m, number(read(dir + "memory.max")), number(read(dir + "memory.current")),
                     number(field(read(dir + "memory.stat"), "inactive_file")));
       });
     } else if (controllers.find(",cpu,") != std::string::npos) {
       each_group("/sys/fs/cgroup/cpu", path, [&](const std::string& dir) {
-        take_quota(m, std::atof(read(dir + "cpu.cfs_quota_us").c_str()), std::atof(read(dir + "cpu.cfs_period_us").c_str()));
+        take_quota(m, std::atof(read(dir + "cpu.cfs_quota_us").c_str()),
+                   std::atof(read(dir + "cpu.cfs_period_us").c_str()));
         m.throttled = std::max(m.throttled, number(field(read(dir + "cpu.stat"), "nr_throttled")));
       });
     } else if (controllers.find(",memory,") != std::string::npos) {

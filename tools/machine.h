@@ -22,13 +22,13 @@ struct Machine {
   std::vector<Cache> caches;     // of one usable CPU
   uint64_t llc_bytes = 0;        // last-level caches of all usable CPUs together; 0: the system does not say
   int cpus_online = 0;
-  int cpus_usable = 0;           // by the affinity mask
+  int cpus_usable = 0;  // by the affinity mask
   int numa_nodes = 1;
-  double cpu_quota = 0;          // CPUs' worth of time the control group grants; 0: no quota
-  uint64_t throttled = 0;        // times the quota has stopped the group so far
-  double load = 0;               // runnable tasks, average of the last minute
-  std::string governor;          // CPU frequency governor; empty: unknown
-  std::string huge_pages;        // transparent huge pages: always, madvise or never; empty: unknown
+  double cpu_quota = 0;    // CPUs' worth of time the control group grants; 0: no quota
+  uint64_t throttled = 0;  // times the quota has stopped the group so far
+  double load = 0;         // runnable tasks, average of the last minute
+  std::string governor;    // CPU frequency governor; empty: unknown
+  std::string huge_pages;  // transparent huge pages: always, madvise or never; empty: unknown
   uint64_t memory_total = 0;
   uint64_t memory_available = 0;  // the smaller of the system's and the control group's
 };

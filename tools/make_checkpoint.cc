@@ -17,12 +17,14 @@ struct MakeOptions {
 
 void make(const MakeOptions& o) {
   const Variant& variant = *find_variant(o.variant);
-  require(ckpt::make_checkpoint(o.directory, variant, o.synthetic));
+  const Status status = ckpt::make_checkpoint(o.directory, variant, o.synthetic);
+  if (status.code == Code::bad_shape) usage("{}", status.message);
+  require(status);
   const auto checkpoint = open_checkpoint(o.directory);
   const ckpt::LayerInfo& l = checkpoint->layers().at(0);
-  fmt::print("{}: {}, {} layer(s) of {} experts, K {}, I {}, format {}, {} tensors, {}, seed {}\n", o.directory, variant.name,
-             checkpoint->layers().size(), l.E, l.K, l.I, ckpt::to_string(l.format), checkpoint->tensor_count(),
-             bytes_text(checkpoint->tensor_bytes()), o.synthetic.seed);
+  fmt::print("{}: {}, {} layer(s) of {} experts, K {}, I {}, format {}, {} tensors, {}, seed {}\n", o.directory,
+             variant.name, checkpoint->layers().size(), l.E, l.K, l.I, ckpt::to_string(l.format),
+             checkpoint->tensor_count(), bytes_text(checkpoint->tensor_bytes()), o.synthetic.seed);
 }
 
 }  // namespace
@@ -36,8 +38,9 @@ void add_make_checkpoint_command(CLI::App& app) {
   sub->add_option("--experts", o->synthetic.experts, "Experts of a layer; default: what one rank of the variant serves")
       ->check(CLI::Range(1, 4096));
   sub->add_option("--hidden", o->synthetic.K, "Hidden size K; default: the variant's")->check(CLI::Range(32, 1 << 20));
-  sub->add_option("--intermediate", o->synthetic.I, "Intermediate size I; default: the variant's")->check(CLI::Range(32, 1 << 20));
-  sub->add_option("--seed", o->synthetic.seed, "Seed; same seed, same bytes")->capture_default_str();
+  sub->add_option("--intermediate", o->synthetic.I, "Intermediate size I; default: the variant's")
+      ->check(CLI::Range(32, 1 << 20));
+  add_seed(sub, &o->synthetic.seed);
   sub->footer("Example:\n  mxk make-checkpoint /tmp/gptoss --variant gptoss --layers 2 --experts 32");
   sub->callback([o] { make(*o); });
 }

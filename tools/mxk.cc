@@ -3,8 +3,10 @@
 // The mxk command line.
 #include "mxk/mxk.h"
 
+#include <charconv>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "cli.h"
 
@@ -44,8 +46,19 @@ CLI::Option* add_threads(CLI::App* app, int* threads) {
       ->capture_default_str();
 }
 
+// Checked here because CLI11 wraps negative numbers and cuts large ones off.
+CLI::Option* add_seed(CLI::App* app, uint64_t* seed) {
+  const auto check = [](const std::string& text) {
+    uint64_t value;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return code == std::errc() && end == text.data() + text.size() ? "" : text + " is not an integer from 0 to 2^64-1";
+  };
+  return app->add_option("--seed", *seed, "Seed; same seed, same bytes")->check(check)->capture_default_str();
+}
+
 CLI::Option* add_tokens(CLI::App* app, std::vector<int>* tokens) {
-  return app->add_option("--tokens", *tokens, "Token counts, e.g. 1,2,4; default: powers of two up to the variant's limit")
+  return app
+      ->add_option("--tokens", *tokens, "Token counts, e.g. 1,2,4; default: powers of two up to the variant's limit")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 4096));
@@ -65,8 +78,9 @@ int main(int argc, char** argv) {
   CLI::App app("Routed MXFP4 mixture-of-experts layers straight from their packed weights", "mxk");
   app.set_version_flag("--version", fmt::format("mxk {}", mxk_version()));
   app.require_subcommand(1);
-  app.footer("`mxk COMMAND --help` shows the options of a command and an example.\n"
-             "Exit status: 0 done, 1 failed, 2 wrong usage.");
+  app.footer(
+      "`mxk COMMAND --help` shows the options of a command and an example.\n"
+      "Exit status: 0 done, 1 failed, 2 wrong usage.");
   add_variants_command(app);
   add_info_command(app);
   add_env_command(app);

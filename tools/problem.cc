@@ -91,7 +91,8 @@ Accuracy compare(const float* reference, const void* y, Dtype dtype, int64_t row
   for (int64_t r = 0; r < rows; ++r) {
     double row_error = 0, row_norm = 0;
     for (int64_t i = r * width; i < (r + 1) * width; ++i) {
-      const double got = dtype == Dtype::f32 ? static_cast<const float*>(y)[i] : bf16_to_f32(static_cast<const uint16_t*>(y)[i]);
+      const double got =
+          dtype == Dtype::f32 ? static_cast<const float*>(y)[i] : bf16_to_f32(static_cast<const uint16_t*>(y)[i]);
       const double want = reference[i];
       row_error += (got - want) * (got - want);
       row_norm += want * want;

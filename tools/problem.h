@@ -35,11 +35,12 @@ struct Batch {
 // Same arguments, same batch, on every machine. `stream` tells batches of one seed apart.
 Batch make_batch(const Space& space, int T, Routing routing, float rms, uint64_t seed, uint64_t stream);
 
-// What the accuracy gate looks at. A row that is zero in the reference and not in the answer counts as an infinite error.
+// What the accuracy gate looks at. A row that is zero in the reference and not in the answer counts as an infinite
+// error.
 struct Accuracy {
-  double rel_l2 = 0;    // |y - ref| / |ref| over everything
-  double worst = 0;     // the same of the worst row
-  int64_t row = 0;      // which that is
+  double rel_l2 = 0;  // |y - ref| / |ref| over everything
+  double worst = 0;   // the same of the worst row
+  int64_t row = 0;    // which that is
 };
 Accuracy compare(const float* reference, const void* y, Dtype dtype, int64_t rows, int64_t width);
 
@@ -50,7 +51,7 @@ struct Gate {
 };
 inline constexpr Gate kGateBf16{1.75e-3};  // the floor that rounding the output to bf16 sets, 1.66e-3, and a little
 inline constexpr Gate kGateF32{2e-4};
-inline constexpr Gate kGateStock{2e-2};    // for timing only: stock also rounds between its steps
+inline constexpr Gate kGateStock{2e-2};  // for timing only: stock also rounds between its steps
 
 // kGateBf16, or the rounding of this very reference where that alone is worse: an output of a few hundred values can
 // be unlucky. Of no effect at serving shapes.

@@ -8,6 +8,7 @@
 
 #include "core/formats.h"
 #include "core/routing.h"
+#include "environment.h"
 #include "layers.h"
 
 namespace mxk::cli {
@@ -34,10 +35,12 @@ const ckpt::Tensor& tensor_of(const ckpt::SafeTensors& file, const char* name, c
   const ckpt::Tensor* t = file.find(name);
   if (!t) fail("{}: tensor '{}' is missing", file.path(), name);
   if (t->type != a && t->type != b)
-    fail("{}: '{}' is {}, expected {} or {}", file.path(), name, ckpt::to_string(t->type), ckpt::to_string(a), ckpt::to_string(b));
+    fail("{}: '{}' is {}, expected {} or {}", file.path(), name, ckpt::to_string(t->type), ckpt::to_string(a),
+         ckpt::to_string(b));
   if (t->shape.size() != 2) fail("{}: '{}' has shape {}, expected two dimensions", file.path(), name, shape_text(*t));
   for (const int64_t n : t->shape)
-    if (n > std::numeric_limits<int32_t>::max()) fail("{}: '{}' has shape {}, too large", file.path(), name, shape_text(*t));
+    if (n > std::numeric_limits<int32_t>::max())
+      fail("{}: '{}' has shape {}, too large", file.path(), name, shape_text(*t));
   return *t;
 }
 
@@ -99,7 +102,8 @@ void write_output(const std::string& path, const Variant& variant, const Input& 
     if (!out.empty()) std::memcpy(out.data(), static_cast<const uint8_t*>(bytes) + offset, out.size());
     return {};
   };
-  require(ckpt::write_safetensors(path, {{"y", dtype == Dtype::f32 ? ckpt::Type::F32 : ckpt::Type::BF16, shape}}, {}, fill, y));
+  require(ckpt::write_safetensors(path, {{"y", dtype == Dtype::f32 ? ckpt::Type::F32 : ckpt::Type::BF16, shape}}, {},
+                                  fill, y));
 }
 
 void run(const RunOptions& o) {
@@ -108,9 +112,11 @@ void run(const RunOptions& o) {
   const auto checkpoint = open_checkpoint(o.layer);
   const ckpt::LayerInfo& info = pick_layer(*checkpoint, o.layer_index);
   if (info.bias && !variant.bias)
-    fail("{}: layer {} has biases but variant '{}' takes none; nothing was computed", o.layer, info.index, variant.name);
+    fail("{}: layer {} has biases but variant '{}' takes none; nothing was computed", o.layer, info.index,
+         variant.name);
   if (info.format == ckpt::Format::gptoss_hf && variant.rows != Rows::interleaved)
-    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked", o.layer, variant.name));
+    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked",
+                     o.layer, variant.name));
   const Input in = read_input(o.input);
   if (in.K != info.K) fail("{}: 'x' has K={} but the layer has K={}; nothing was computed", o.input, in.K, info.K);
 
@@ -137,7 +143,8 @@ void run(const RunOptions& o) {
   write_output(o.output, variant, in, dtype, y.data());
 
   std::vector<int32_t> storage(route_plan_words(in.ids.size(), layer.experts));
-  const RoutePlan plan = plan_routes(in.ids.data(), static_cast<int>(in.ids.size()), o.first_expert, layer.experts, storage.data());
+  const RoutePlan plan =
+      plan_routes(in.ids.data(), static_cast<int>(in.ids.size()), o.first_expert, layer.experts, storage.data());
   fmt::print("{}: {} tokens, {} of {} routes local, {} experts, backend {}, {} threads\n", o.output, in.T, plan.routes,
              in.ids.size(), plan.active, engine->backend().name, engine->threads());
 }
@@ -149,19 +156,28 @@ void add_run_command(CLI::App& app) {
   auto o = std::make_shared<RunOptions>();
   add_variant(sub, &o->variant);
   sub->add_option("--layer", o->layer, "Safetensors file or checkpoint directory with the layer")->required();
-  sub->add_option("--layer-index", o->layer_index, "Which layer; needed if there are several")->check(CLI::Range(0, 1 << 20));
-  sub->add_option("--input", o->input, "Safetensors file: x BF16|F32 [T,K], topk_ids I32|I64 [T,k], topk_weights F32|BF16 [T,k]")
+  sub->add_option("--layer-index", o->layer_index, "Which layer; needed if there are several")
+      ->check(CLI::Range(0, 1 << 20));
+  sub->add_option("--input", o->input,
+                  "Safetensors file: x BF16|F32 [T,K], topk_ids I32|I64 [T,k], topk_weights F32|BF16 [T,k]")
       ->required();
-  sub->add_option("--output", o->output, "Safetensors file to write: y [T,K], or [T,k,K] for per-route variants")->required();
+  sub->add_option("--output", o->output, "Safetensors file to write: y [T,K], or [T,k,K] for per-route variants")
+      ->required();
   sub->add_option("--first-expert", o->first_expert, "Global id of the layer's first expert; ids outside are skipped")
       ->check(CLI::Range(0, std::numeric_limits<int32_t>::max()))
       ->capture_default_str();
   add_backend(sub, &o->backend);
   add_threads(sub, &o->threads);
-  sub->add_option("--out-dtype", o->out_dtype, "Element type of y")->check(CLI::IsMember({"bf16", "f32"}))->capture_default_str();
-  sub->footer("Example:\n  mxk run --variant gptoss --layer /models/gpt-oss-20b --layer-index 3 \\\n"
-              "          --input in.safetensors --output out.safetensors");
-  sub->callback([o] { run(*o); });
+  sub->add_option("--out-dtype", o->out_dtype, "Element type of y")
+      ->check(CLI::IsMember({"bf16", "f32"}))
+      ->capture_default_str();
+  sub->footer(
+      "Example:\n  mxk run --variant gptoss --layer /models/gpt-oss-20b --layer-index 3 \\\n"
+      "          --input in.safetensors --output out.safetensors");
+  sub->callback([o] {
+    warn_unknown_variables();
+    run(*o);
+  });
 }
 
 }  // namespace mxk::cli

@@ -38,8 +38,7 @@ Json to_json(const Variant& v) {
             {"tokens", l.tokens},
             {"routes", l.routes},
             {"experts", l.experts}}},
-          {"serving",
-           {{"K", s.K}, {"I", s.I}, {"e_local", s.e_local}, {"e_total", s.e_total}, {"top_k", s.top_k}}}};
+          {"serving", {{"K", s.K}, {"I", s.I}, {"e_local", s.e_local}, {"e_total", s.e_total}, {"top_k", s.top_k}}}};
 }
 
 void show_variants(bool json) {
@@ -61,7 +60,8 @@ void show_variants(bool json) {
   }
   fmt::print("\nmodels\n");
   for (const Variant& v : variants()) fmt::print("  {:<8} {}\n", v.name, v.models);
-  fmt::print("\nLimits are those of the accelerator kernels. CPU backends take any K and I that are multiples of 32.\n");
+  fmt::print(
+      "\nLimits are those of the accelerator kernels. CPU backends take any K and I that are multiples of 32.\n");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "ckpt/synthetic.h"
@@ -39,12 +40,15 @@ struct Parts {
 
 void add_source(CLI::App* app, SourceOptions* o) {
   add_variant(app, &o->variant);
-  CLI::Option* checkpoint =
-      app->add_option("--checkpoint", o->checkpoint, "Checkpoint to take weights from; default: random ones of the serving shape");
-  app->add_option("--layer", o->layer, "Layer of the checkpoint; default: its first")->check(CLI::Range(0, 1 << 20))->needs(checkpoint);
-  app->add_option("--e-local", o->e_local, "Experts of this rank; default: all of the checkpoint's, else what a rank serves")
+  CLI::Option* checkpoint = app->add_option(
+      "--checkpoint", o->checkpoint, "Checkpoint to take weights from; default: random ones of the serving shape");
+  app->add_option("--layer", o->layer, "Layer of the checkpoint; default: its first")
+      ->check(CLI::Range(0, 1 << 20))
+      ->needs(checkpoint);
+  app->add_option("--e-local", o->e_local,
+                  "Experts of this rank; default: all of the checkpoint's, else what a rank serves")
       ->check(CLI::Range(1, 4096));
-  app->add_option("--seed", o->seed, "Seed of weights, activations and routing")->capture_default_str();
+  add_seed(app, &o->seed);
 }
 
 Source::Source(const SourceOptions& o) : variant_(find_variant(o.variant)), seed_(o.seed) {
@@ -62,9 +66,12 @@ Source::Source(const SourceOptions& o) : variant_(find_variant(o.variant)), seed
   } else {
     checkpoint_ = open_checkpoint(o.checkpoint);
     if (checkpoint_->layers().empty()) fail("{}: no MXFP4 mixture-of-experts layer in it", o.checkpoint);
-    const ckpt::LayerInfo& info = pick_layer(*checkpoint_, o.layer >= 0 ? o.layer : checkpoint_->layers().front().index);
-    if (o.e_local > info.E) usage("--e-local {}: layer {} of {} has {} experts", o.e_local, info.index, o.checkpoint, info.E);
-    if (info.bias && !variant_->bias) fail("{}: the layer has biases but variant '{}' takes none", o.checkpoint, variant_->name);
+    const ckpt::LayerInfo& info =
+        pick_layer(*checkpoint_, o.layer >= 0 ? o.layer : checkpoint_->layers().front().index);
+    if (o.e_local > info.E)
+      usage("--e-local {}: layer {} of {} has {} experts", o.e_local, info.index, o.checkpoint, info.E);
+    if (info.bias && !variant_->bias)
+      fail("{}: the layer has biases but variant '{}' takes none", o.checkpoint, variant_->name);
     I_ = info.I;
     space_ = {serving.top_k, 0, o.e_local ? o.e_local : info.E, 0, info.K};
     total = std::max(total, info.E);
@@ -83,9 +90,15 @@ uint64_t Source::expert_bytes() const { return cli::expert_bytes(space_.K, I_); 
 std::string Source::describe() const { return path_.empty() ? fmt::format("random weights, seed {}", seed_) : path_; }
 
 Json Source::to_json() const {
-  return {{"variant", variant_->name}, {"K", space_.K},         {"I", I_},
-          {"E", space_.E},             {"e_total", space_.total}, {"first_expert", space_.first},
-          {"k", space_.k},             {"weights", describe()}, {"seed", seed_}};
+  return {{"variant", variant_->name},
+          {"K", space_.K},
+          {"I", I_},
+          {"E", space_.E},
+          {"e_total", space_.total},
+          {"first_expert", space_.first},
+          {"k", space_.k},
+          {"weights", describe()},
+          {"seed", seed_}};
 }
 
 Call Source::call(const Weights& weights, const Batch& batch, void* y, Dtype dtype) const {
@@ -127,7 +140,8 @@ Copies::Copies(const Source& source, int copies)
       wanted_(static_cast<size_t>(copies) * source.space().E) {
   // Address space only: pages appear where experts are filled in.
   void* p = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail("cannot map {} for {} copies of the layer: {}", bytes_text(mapped_), copies, std::strerror(errno));
+  if (p == MAP_FAILED)
+    fail("cannot map {} for {} copies of the layer: {}", bytes_text(mapped_), copies, std::strerror(errno));
   madvise(p, mapped_, MADV_HUGEPAGE);  // advice only; what comes of it, the read floor shares
   memory_ = static_cast<uint8_t*>(p);
 }
@@ -167,8 +181,9 @@ uint64_t Copies::bytes() const {
 void Copies::fill(ThreadPool& pool) {
   const uint64_t need = bytes(), have = read_machine().memory_available;
   if (have && need > have)
-    fail("{} copies of the weights take {} but {} of memory are available; use fewer experts (--e-local) or more tokens",
-         copies_, bytes_text(need), bytes_text(have));
+    fail(
+        "{} copies of the weights take {} but {} of memory are available; use fewer experts (--e-local) or more tokens",
+        copies_, bytes_text(need), bytes_text(have));
   std::vector<std::pair<int, int>> list;
   for (size_t i = 0; i < wanted_.size(); ++i)
     if (wanted_[i]) list.emplace_back(static_cast<int>(i / source_.space().E), static_cast<int>(i % source_.space().E));

@@ -17,13 +17,13 @@
 namespace mxk::cpu {
 namespace {
 
-struct Avx2 : PackedF32 {
+struct Avx2 : PackedF32<Avx2> {
   using V = float __attribute__((vector_size(32)));
   static constexpr int kLanes = 8, kPlanes = 8, kChunk = 64, kRows = 1;
 
   // Element i of group b: high nibble if i is odd, upper half of the unpacked bytes from 16 on, upper 16 bits of the
   // lane for every second byte.
-  static constexpr int64_t place(int64_t i, int64_t) {
+  static constexpr int64_t place(int64_t i) {
     const int64_t b = i % 64 / 32, j = i % 32;
     return i / 64 * 64 + (j % 2 * 4 + j / 16 * 2 + j % 4 / 2) * 8 + b * 4 + j % 16 / 4;
   }
@@ -69,6 +69,6 @@ struct Avx2 : PackedF32 {
 }  // namespace
 
 extern const Kernels kernels_avx2;
-const Kernels kernels_avx2{Avx2::kChunk, Avx2::kChunk * 4, rows<Tile<Avx2>>, activate<Avx2>, pack<Avx2>, unpack_row<Avx2>, gemm_rows<Avx2>};
+const Kernels kernels_avx2{Avx2::kChunk, Avx2::kChunk * 4, rows<Tile<Avx2>>, activate<Avx2>, Avx2::pack, unpack_row<Avx2>, gemm_rows<Avx2>};
 
 }  // namespace mxk::cpu

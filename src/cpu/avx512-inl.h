@@ -26,15 +26,18 @@ namespace {
 constexpr int kSpan = 512;
 constexpr int kPlane = 32;  // activations of one plane
 
-// Places in a packed row, plane by plane: the lower halves' activation of lane i, and the upper halves'.
-struct Place {
-  int64_t plane, lane, half;
-};
-constexpr Place place_of(int64_t i, int64_t n) {
-  const int64_t start = i / kSpan * kSpan, half = i % 8 / 4;
-  if (start + kSpan > n) return {i / 128 * 4 + i % 4, i % 128 / 8, half};
-  const int64_t load = i % kSpan / 128, group = i % 128 / 32, word = i % 32 / 8;
-  return {start / kPlane + (load - word + 4) % 4 * 4 + i % 4, 4 * group + load, half};
+// A block of activations into its planes: calls put(plane, lane, activation of the lower half, of the upper half). Word
+// w of a group holds activations 8w to 8w + 7, of which plane j takes 8w + j and 8w + 4 + j.
+template <class Put>
+inline void place_block(const uint16_t* values, int64_t at, int64_t n, Put&& put) {
+  const int64_t span = at / kSpan * kSpan;
+  const bool whole = span + kSpan <= n;  // else what is left of the row, load by load
+  const int load = static_cast<int>(at % kSpan / 128), group = static_cast<int>(at % 128 / 32);
+  for (int w = 0; w < 4; ++w) {
+    const int64_t plane = whole ? span / kPlane + ((load - w) & 3) * 4 : at / 128 * 4;
+    const int lane = 4 * group + (whole ? load : w);
+    for (int j = 0; j < 4; ++j) put(plane + j, lane, values[8 * w + j], values[8 * w + 4 + j]);
+  }
 }
 
 inline __m512i code_table() {

@@ -14,13 +14,16 @@
 namespace mxk::cpu {
 namespace {
 
-struct Fp32 : PackedF32 {
+struct Fp32 {
   using V = float __attribute__((vector_size(64)));
   static constexpr int kRows = 2;
 
-  static constexpr int64_t place(int64_t i, int64_t n) {
-    const Place p = place_of(i, n);
-    return p.plane * kPlane + p.half * 16 + p.lane;
+  static void pack(const uint16_t* values, void* packed, int64_t at, int64_t n) {
+    uint32_t* row = static_cast<uint32_t*>(packed);
+    place_block(values, at, n, [row](int64_t plane, int lane, uint32_t lower, uint32_t upper) {
+      row[plane * kPlane + lane] = lower << 16;
+      row[plane * kPlane + 16 + lane] = upper << 16;
+    });
   }
 
   struct Pair {
@@ -48,6 +51,6 @@ struct Fp32 : PackedF32 {
 }  // namespace
 
 extern const Kernels kernels_avx512;
-const Kernels kernels_avx512{128, 128 * 4, rows<Fp32>, activate<Fp32>, pack<Fp32>, unpack_row<Fp32>, gemm_rows<Fp32>};
+const Kernels kernels_avx512{128, 128 * 4, rows<Fp32>, activate<Fp32>, Fp32::pack, unpack_row<Fp32>, gemm_rows<Fp32>};
 
 }  // namespace mxk::cpu

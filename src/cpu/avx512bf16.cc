@@ -21,11 +21,12 @@ struct Bf16 {
   using V = float __attribute__((vector_size(64)));
   static constexpr int kRows = 2;
 
-  static constexpr int64_t place(int64_t i, int64_t n) {
-    const Place p = place_of(i, n);
-    return p.plane * kPlane + 2 * p.lane + p.half;
+  static void pack(const uint16_t* values, void* packed, int64_t at, int64_t n) {
+    uint32_t* row = static_cast<uint32_t*>(packed);
+    place_block(values, at, n, [row](int64_t plane, int lane, uint32_t lower, uint32_t upper) {
+      row[plane * 16 + lane] = lower | upper << 16;
+    });
   }
-  static void put(void* packed, int64_t place, uint16_t v) { static_cast<uint16_t*>(packed)[place] = v; }
 
   static __m512i load(const void* x, int64_t at) { return _mm512_loadu_si512(static_cast<const uint16_t*>(x) + at); }
   static __m512 mac(__m512 sum, __m512i codes, __m512i x) { return _mm512_dpbf16_ps(sum, (__m512bh)codes, (__m512bh)x); }
@@ -61,6 +62,6 @@ void stock_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16
 }  // namespace
 
 extern const Kernels kernels_avx512bf16;
-const Kernels kernels_avx512bf16{128, 128 * 2, rows<Bf16>, activate<Bf16>, pack<Bf16>, unpack_row<Bf16>, stock_rows};
+const Kernels kernels_avx512bf16{128, 128 * 2, rows<Bf16>, activate<Bf16>, Bf16::pack, unpack_row<Bf16>, stock_rows};
 
 }  // namespace mxk::cpu

@@ -24,11 +24,11 @@ constexpr PairTable make_table() {
 }
 alignas(64) constexpr PairTable kPairs = make_table();
 
-struct Generic : PackedF32 {
+struct Generic : PackedF32<Generic> {
   using V = float __attribute__((vector_size(16)));
   static constexpr int kLanes = 4, kPlanes = 8, kChunk = 32, kRows = 1;
 
-  static constexpr int64_t place(int64_t i, int64_t) { return i; }
+  static constexpr int64_t place(int64_t i) { return i; }
   static void decode(const uint8_t* p, int, V* w) {
     float wide[32];
     for (int i = 0; i < 16; ++i) __builtin_memcpy(wide + 2 * i, kPairs.pair[p[i]], 8);
@@ -47,6 +47,6 @@ struct Generic : PackedF32 {
 }  // namespace
 
 extern const Kernels kernels_generic;
-const Kernels kernels_generic{Generic::kChunk, Generic::kChunk * 4, rows<Tile<Generic>>, activate<Generic>, pack<Generic>, unpack_row<Generic>, gemm_rows<Generic>};
+const Kernels kernels_generic{Generic::kChunk, Generic::kChunk * 4, rows<Tile<Generic>>, activate<Generic>, Generic::pack, unpack_row<Generic>, gemm_rows<Generic>};
 
 }  // namespace mxk::cpu

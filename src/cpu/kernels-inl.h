@@ -5,7 +5,8 @@
 //   V                       vector of fp32, `vector_size` extension; kLanes lanes
 //   kChunk, kPlanes         weights decoded per step, as kPlanes vectors: kChunk == kPlanes * kLanes
 //   kRows, kTokens          register tile: rows decoded together, tokens they are multiplied with
-//   place(i, n)             where activation i of a row of n goes in the packed row, so that it meets weight i
+//   pack(values, packed, at, n)  Kernels::pack; PackedF32 gives it to those that define
+//   place(i)                where activation i goes in a packed row, so that it meets weight i
 //   decode(p, groups, w)    the codes of one row's chunk as fp32; groups < kChunk/32 only at the end of a row
 //   lane_scales(s, groups)  V whose lane holds the scale of the group that lane belongs to, exact for 0x00..0xFE (rows()
 //                           takes care of 0xFF)
@@ -128,20 +129,19 @@ inline int pass_size(int tokens, int max) {
   return (tokens + passes - 1) / passes;
 }
 
-// Does a row have a scale that is NaN? Then its product is NaN with any activations, and kernels need not produce it.
-inline bool has_nan_scale(const uint8_t* s, int groups) {
+// Is a scale of these rows NaN? Then that row's product is NaN with any activations, and kernels need not produce it.
+inline bool has_nan_scale(const Stream* rows, int count, int groups) {
   using Bytes = uint8_t __attribute__((vector_size(16)));
-  if (groups < 16) {
-    bool nan = false;
-    for (int i = 0; i < groups; ++i) nan |= s[i] == 255;
-    return nan;
-  }
   Bytes top = {};
-  for (int i = 0; i < groups; i += 16) {  // the last load overlaps the one before
-    Bytes v;
-    __builtin_memcpy(&v, s + (i + 16 <= groups ? i : groups - 16), sizeof v);
-    top = top > v ? top : v;
-  }
+  for (int r = 0; r < count; ++r)
+    for (int i = 0; i < groups; i += 16) {
+      Bytes v = {};
+      if (groups >= 16)  // the last load overlaps the one before
+        __builtin_memcpy(&v, rows[r].s + (i + 16 <= groups ? i : groups - 16), sizeof v);
+      else
+        for (int g = 0; g < groups; ++g) v[g] = rows[r].s[g];
+      top = top > v ? top : v;
+    }
   const auto nan = top == 255;
   uint64_t words[2];
   __builtin_memcpy(words, &nan, sizeof words);
@@ -170,18 +170,26 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
       for (int r = 0; r < kTileRows; ++r) row[r].ahead = 0;
       t += pass;
     }
-    for (int r = 0; r < kTileRows; ++r)
-      if (has_nan_scale(row[r].s, n / 32))
-        for (int t = 0; t < tokens; ++t) out[t * out_stride + tile * kTileRows + r] = __builtin_nanf("");
+    if (has_nan_scale(row, kTileRows, n / 32)) [[unlikely]]
+      for (int r = 0; r < kTileRows; ++r)
+        if (has_nan_scale(row + r, 1, n / 32))
+          for (int t = 0; t < tokens; ++t) out[t * out_stride + tile * kTileRows + r] = __builtin_nanf("");
   }
 }
 
 // ---- activate() and pack(): 32 activations into the packed row -------------------------------------------------------
 
+// Packed rows of fp32 whose order has the same shape in every block: place(i) - place(0) for i < 32 is added to place(at).
 template <class Isa>
-void pack(const uint16_t* values, void* packed, int64_t at, int64_t n) {
-  for (int i = 0; i < kBlock; ++i) Isa::put(packed, Isa::place(at + i, n), values[i]);
-}
+struct PackedF32 {
+  static void pack(const uint16_t* values, void* packed, int64_t at, int64_t) {
+    float* block = static_cast<float*>(packed) + Isa::place(at);
+    for (int i = 0; i < kBlock; ++i) {
+      const uint32_t u = uint32_t{values[i]} << 16;
+      __builtin_memcpy(block + Isa::place(i), &u, 4);
+    }
+  }
+};
 
 // exp(x) to about 1 ulp for results in the normal range; 0 and infinity beyond it, NaN for NaN. 2^n * e^r with r in
 // [-ln2/2, ln2/2] and the Taylor polynomial of e^r to r^7; ln2 is split so that n * ln2_hi is exact.
@@ -238,7 +246,7 @@ void activate(const float* gu, const float* bias, float limit, float alpha, floa
     const auto b = bf16_bits<V>(gv / (exp<V>(-alpha * gv) + 1.0f) * (uv + shift));
     for (int j = 0; j < kLanes; ++j) h[i + j] = static_cast<uint16_t>(b[j]);
   }
-  pack<Isa>(h, packed, at, n);
+  Isa::pack(h, packed, at, n);
 }
 
 // ---- the inner loops of the stock baseline ---------------------------------------------------------------------------
@@ -309,14 +317,6 @@ void gemm_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_
       }
     }
 }
-
-// Packed rows of fp32: bf16 values, widened. Isa files whose packed rows hold something else define their own put().
-struct PackedF32 {
-  static void put(void* packed, int64_t place, uint16_t v) {
-    const uint32_t u = uint32_t{v} << 16;
-    __builtin_memcpy(static_cast<float*>(packed) + place, &u, 4);
-  }
-};
 
 }  // namespace
 }  // namespace mxk::cpu

@@ -16,12 +16,12 @@
 namespace mxk::cpu {
 namespace {
 
-struct Neon : PackedF32 {
+struct Neon : PackedF32<Neon> {
   using V = float __attribute__((vector_size(16)));
   static constexpr int kLanes = 4, kPlanes = 8, kChunk = 32, kRows = 2;
 
   // Even elements are the low nibbles: planes 0 to 3; odd ones planes 4 to 7.
-  static constexpr int64_t place(int64_t i, int64_t) { return i / 32 * 32 + i % 2 * 16 + i % 32 / 2; }
+  static constexpr int64_t place(int64_t i) { return i / 32 * 32 + i % 2 * 16 + i % 32 / 2; }
 
   static void planes(uint8x16_t nibbles, V* w) {
     static constexpr uint8_t kUpper[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, 0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
@@ -47,6 +47,6 @@ struct Neon : PackedF32 {
 }  // namespace
 
 extern const Kernels kernels_neon;
-const Kernels kernels_neon{Neon::kChunk, Neon::kChunk * 4, rows<Tile<Neon>>, activate<Neon>, pack<Neon>, unpack_row<Neon>, gemm_rows<Neon>};
+const Kernels kernels_neon{Neon::kChunk, Neon::kChunk * 4, rows<Tile<Neon>>, activate<Neon>, Neon::pack, unpack_row<Neon>, gemm_rows<Neon>};
 
 }  // namespace mxk::cpu
