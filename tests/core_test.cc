@@ -24,8 +24,7 @@ using test::exact_e2m1;
 using test::exact_e8m0;
 using test::round_to_bf16;
 
-// ---- formats
-// ----------------------------------------------------------------------------------------------------------
+// ---- formats -------------------------------------------------------------------------------------------------------
 
 TEST(Formats, EveryCodeTimesEveryScale) {
   for (int e = 0; e < 256; ++e)
@@ -88,8 +87,7 @@ TEST(Formats, Bf16RoundsToNearestEven) {
   EXPECT_EQ(f32_to_bf16(std::bit_cast<float>(0x7F800001u)) & 0x7FC0, 0x7FC0) << "a NaN that would lose its mantissa";
 }
 
-// ---- the variant table
-// ------------------------------------------------------------------------------------------------
+// ---- the variant table ---------------------------------------------------------------------------------------------
 
 struct Row {
   const char *name, *w13_kernel, *w2_kernel;
@@ -196,8 +194,7 @@ TEST(Variants, NamesOfEnums) {
   EXPECT_STREQ(to_string(Code::io), "io");
 }
 
-// ---- limits
-// -----------------------------------------------------------------------------------------------------------
+// ---- limits --------------------------------------------------------------------------------------------------------
 
 void expect_refused(const Status& s, const Variant& v, const char* what, int64_t value, const std::string& limit) {
   EXPECT_EQ(s.code, Code::bad_shape) << s.message;
@@ -272,8 +269,7 @@ TEST(Check, ShapeThatNoBackendTakes) {
   }
 }
 
-// ---- choosing a backend
-// -----------------------------------------------------------------------------------------------
+// ---- choosing a backend --------------------------------------------------------------------------------------------
 
 // MXK_BACKEND for the length of a test.
 class Variable {
@@ -351,8 +347,7 @@ TEST(SelectBackend, UnknownNameIsAnErrorThatListsTheNames) {
   EXPECT_EQ(engine, nullptr);
 }
 
-// ---- the engine
-// -------------------------------------------------------------------------------------------------------
+// ---- the engine ----------------------------------------------------------------------------------------------------
 
 TEST(Pool, SlicesCoverEverythingOnce) {
   for (int64_t n : {0, 1, 31, 32, 33, 160, 2880})

@@ -47,6 +47,18 @@ INSTANTIATE_TEST_SUITE_P(Backends, Determinism, testing::ValuesIn(params()), [](
   return name;
 });
 
+// Products of short numbers of one size add up without rounding, in any order. Here scales and activations differ by
+// many binades, so that a sum in another order has other bits.
+constexpr int kSpread = 16;
+Batch wide_batch(const Shape& s, Routing routing, Random& random) {
+  Batch batch(s, routing, 1, Dtype::f32, random);
+  batch.x.unseal();
+  for (int i = 0; i < s.T * s.K; ++i)
+    batch.x.as<uint16_t>()[i] = to_bf16(std::ldexp(random.normal(), random.below(16) - 12));
+  batch.x.seal();
+  return batch;
+}
+
 // The tokens `which` of a call, as a call of their own.
 struct Subset {
   std::vector<uint16_t> x;
@@ -80,8 +92,8 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_P(Determinism, RowIsTheSameAloneAndInAnyBatch) {
   for (const Shape& s : shapes()) {
-    const Layer layer(variant, s, random);
-    const Batch batch(s, Routing::random, 1, Dtype::f32, random);
+    const Layer layer(variant, s, random, 0, kSpread);
+    const Batch batch = wide_batch(s, Routing::random, random);
     const Call call = make_call(variant, s, layer, batch);
     auto engine = make_engine(variant, s, backend.name);
 
@@ -108,14 +120,14 @@ TEST_P(Determinism, RowIsTheSameAloneAndInAnyBatch) {
 
 TEST_P(Determinism, RowDoesNotDependOnTheRoutesOfOthers) {
   for (const Shape& s : shapes()) {
-    const Layer layer(variant, s, random);
-    const Batch batch(s, Routing::all_local, 1, Dtype::f32, random);
+    const Layer layer(variant, s, random, 0, kSpread);
+    const Batch batch = wide_batch(s, Routing::all_local, random);
     const Call call = make_call(variant, s, layer, batch);
     auto engine = make_engine(variant, s, backend.name);
     const std::vector<float> before = run(*engine, call, Dtype::f32);
     const int kept = s.T / 2;
     for (Routing routing : kRoutings) {
-      Batch other(s, routing, 4, Dtype::f32, random);
+      const Batch other = wide_batch(s, routing, random);
       Subset changed(call, {});
       changed.x.assign(other.x.as<uint16_t>(), other.x.as<uint16_t>() + s.T * s.K);
       changed.ids.assign(other.ids.as<int32_t>(), other.ids.as<int32_t>() + s.T * s.k);
@@ -136,8 +148,8 @@ TEST_P(Determinism, RowDoesNotDependOnTheRoutesOfOthers) {
 TEST_P(Determinism, ThreadsChangeNothing) {
   for (Shape s : shapes()) {
     s.T = 9;
-    const Layer layer(variant, s, random);
-    const Batch batch(s, Routing::random, 4, Dtype::f32, random);
+    const Layer layer(variant, s, random, 0, kSpread);
+    const Batch batch = wide_batch(s, Routing::random, random);
     const Call call = make_call(variant, s, layer, batch);
     const std::vector<float> want = run(*make_engine(variant, s, backend.name, 1), call, Dtype::f32);
     for (int threads : {2, 3, 5, 8}) {
@@ -156,8 +168,8 @@ TEST_P(Determinism, UsedEngineIsLikeAFreshOne) {
   const Shape turns[] = {
       max, {1, 1, 1, 32, 32}, {5, 2, 3, 160, 64}, {max.T, 1, 2, 32, max.I}, {2, max.k, max.E, max.K, 32}, max};
   for (const Shape& s : turns) {
-    const Layer layer(variant, s, random);
-    const Batch batch(s, Routing::random, 1, Dtype::f32, random);
+    const Layer layer(variant, s, random, 0, kSpread);
+    const Batch batch = wide_batch(s, Routing::random, random);
     const Call call = make_call(variant, s, layer, batch);
     const std::vector<float> want = run(*make_engine(variant, s, backend.name), call, Dtype::f32);
     ASSERT_TRUE(same(want, run(*used, call, Dtype::f32))) << "T=" << s.T << " K=" << s.K << " I=" << s.I;

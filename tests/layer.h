@@ -116,17 +116,17 @@ class Buffer {
   size_t inside_ = 0, all_ = 0, bytes_ = 0, tail_ = 0;
 };
 
-// The weights of one layer. Scales are such that g, u and W2 a are about as large as x and a.
+// The weights of one layer. Scales are such that g, u and W2 a are about as large as x and a, and take `spread` values.
 struct Layer {
   Buffer w13, s13, w2, s2, b13, b2;
 
   Layer() = default;
-  Layer(const Variant& v, const Shape& s, Random& random, size_t tail = 0) {
+  Layer(const Variant& v, const Shape& s, Random& random, size_t tail = 0, int spread = 4) {
     const size_t E = static_cast<size_t>(s.E), K = static_cast<size_t>(s.K), I = static_cast<size_t>(s.I);
     w13 = codes(E * 2 * I * K / 2, random, tail);
-    s13 = scales(E * 2 * I * K / 32, s.K, random, tail);
+    s13 = scales(E * 2 * I * K / 32, s.K, random, tail, spread);
     w2 = codes(E * K * I / 2, random, tail);
-    s2 = scales(E * K * I / 32, s.I, random, tail);
+    s2 = scales(E * K * I / 32, s.I, random, tail, spread);
     if (v.bias) {
       b13 = floats(E * 2 * I, random);
       b2 = floats(E * K, random);
@@ -141,10 +141,10 @@ struct Layer {
     b.seal();
     return b;
   }
-  static Buffer scales(size_t n, int length, Random& random, size_t tail) {
+  static Buffer scales(size_t n, int length, Random& random, size_t tail, int spread) {
     Buffer b(n, tail);
     const int centre = 127 - static_cast<int>(std::lround(std::log2(2.93 * std::sqrt(length))));  // 2.93: RMS of a code
-    for (size_t i = 0; i < n; ++i) b.data()[i] = static_cast<uint8_t>(centre - 2 + random.below(4));
+    for (size_t i = 0; i < n; ++i) b.data()[i] = static_cast<uint8_t>(centre - spread / 2 + random.below(spread));
     b.seal();
     return b;
   }

@@ -66,7 +66,7 @@ class Check {
       copies_->fill(ref_->pool());
     }
     weights_ = copies_ ? copies_->at(0) : *source_.mapped();
-    reference_.resize(source_.rows(T_max()) * source_.K());
+    reference_.resize(source_.rows(max_tokens()) * source_.K());
     y_.resize(reference_.size());
   }
 
@@ -83,11 +83,11 @@ class Check {
   }
 
  private:
-  int T_max() const { return *std::max_element(tokens_.begin(), tokens_.end()); }
+  int max_tokens() const { return *std::max_element(tokens_.begin(), tokens_.end()); }
 
   std::unique_ptr<Engine> make_engine(const std::string& backend) const {
     std::unique_ptr<Engine> engine;
-    require(Engine::create(source_.variant(), source_.shape(T_max()), {backend, o_.threads}, &engine));
+    require(Engine::create(source_.variant(), source_.shape(max_tokens()), {backend, o_.threads}, &engine));
     return engine;
   }
 

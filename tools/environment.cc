@@ -111,7 +111,7 @@ std::vector<std::string> find_problems(const Machine& m, const BackendChoice& c)
         "MXK_BACKEND forces '{}'; unset it to get '{}', the first choice here{}", c.chosen->name, c.best->name,
         c.chosen->automatic ? "" : fmt::format(" ('{}' is not made for speed)", c.chosen->name)));
   if (c.chosen && !c.forced && c.chosen == c.best && !std::strcmp(c.chosen->name, "generic"))
-    problems.push_back("no vector backend runs on this CPU: 'generic' is portable code and many times slower");
+    problems.push_back("no vector backend runs on this CPU: 'generic' is portable code and slower");
   if (build_type() != "optimized")
     problems.push_back(fmt::format("this build is {}: timings mean nothing", build_type()));
   if (m.cpus_usable < m.cpus_online)
@@ -128,7 +128,7 @@ std::vector<std::string> find_problems(const Machine& m, const BackendChoice& c)
         fmt::format("load average {:.1f} on {} CPUs: other work competes for them", m.load, m.cpus_online));
   if (m.huge_pages == "never")
     problems.push_back(
-        "transparent huge pages are off: weights in 4 KiB pages cost 5 to 10 % of the read speed; "
+        "transparent huge pages are off: what mxk allocates (bench's weights, scratch) lies in 4 KiB pages and reads slower; "
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
   if (m.governor == "powersave" || m.governor == "conservative")
     problems.push_back(

@@ -39,10 +39,21 @@ const ckpt::LayerInfo& pick_layer(const ckpt::Checkpoint& checkpoint, int index)
 
 uint64_t expert_bytes(int K, int I) { return uint64_t{3} * K * I * 17 / 32; }
 
+bool other_row_order(const Variant& v, const ckpt::LayerInfo& layer) {
+  return layer.format == ckpt::Format::gptoss_hf && v.rows != Rows::interleaved;
+}
+
+void require_readable(const Variant& v, const ckpt::LayerInfo& layer, const std::string& path) {
+  if (layer.bias && !v.bias)
+    fail("{}: layer {} has biases but variant '{}' takes none; nothing was computed", path, layer.index, v.name);
+  if (other_row_order(v, layer))
+    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked", path, v.name));
+}
+
 Status covers(const Variant& v, const ckpt::LayerInfo& layer) {
   if (layer.bias && !v.bias)
     return error(Code::bad_argument, fmt::format("{}: takes no biases but the layer has them", v.name));
-  if (layer.format == ckpt::Format::gptoss_hf && v.rows != Rows::interleaved)
+  if (other_row_order(v, layer))
     return error(Code::bad_argument,
                  fmt::format("{}: wants stacked gate and up rows but the layer's are interleaved", v.name));
   return check(v, {1, v.serving.top_k, std::min(layer.E, v.limits.experts), layer.K, layer.I});

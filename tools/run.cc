@@ -111,12 +111,7 @@ void run(const RunOptions& o) {
   const Dtype dtype = o.out_dtype == "f32" ? Dtype::f32 : Dtype::bf16;
   const auto checkpoint = open_checkpoint(o.layer);
   const ckpt::LayerInfo& info = pick_layer(*checkpoint, o.layer_index);
-  if (info.bias && !variant.bias)
-    fail("{}: layer {} has biases but variant '{}' takes none; nothing was computed", o.layer, info.index,
-         variant.name);
-  if (info.format == ckpt::Format::gptoss_hf && variant.rows != Rows::interleaved)
-    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked",
-                     o.layer, variant.name));
+  require_readable(variant, info, o.layer);
   const Input in = read_input(o.input);
   if (in.K != info.K) fail("{}: 'x' has K={} but the layer has K={}; nothing was computed", o.input, in.K, info.K);
 

@@ -70,8 +70,7 @@ Source::Source(const SourceOptions& o) : variant_(find_variant(o.variant)), seed
         pick_layer(*checkpoint_, o.layer >= 0 ? o.layer : checkpoint_->layers().front().index);
     if (o.e_local > info.E)
       usage("--e-local {}: layer {} of {} has {} experts", o.e_local, info.index, o.checkpoint, info.E);
-    if (info.bias && !variant_->bias)
-      fail("{}: the layer has biases but variant '{}' takes none", o.checkpoint, variant_->name);
+    require_readable(*variant_, info, o.checkpoint);
     I_ = info.I;
     space_ = {serving.top_k, 0, o.e_local ? o.e_local : info.E, 0, info.K};
     total = std::max(total, info.E);

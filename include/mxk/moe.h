@@ -28,18 +28,18 @@ Status check(const Variant&, const Shape&);
 
 struct EngineOptions {
   std::string_view backend;  // empty: see select_backend
-  int threads = 0;           // 0: one per core this process may run on
+  int threads = 0;           // 0: one for each CPU of the affinity mask
 };
 
 // A backend, its thread pool and its scratch memory for calls of one variant up to a maximum shape. One Engine
-// serves every layer of a model. Calls of one Engine must not overlap.
+// serves every layer of a model. Calls of one Engine must not overlap. Its threads do not survive fork().
 class Engine {
  public:
   // `max` bounds T, k, E, K and I of later calls. Errors: those of check_shape/check, select_backend, out_of_memory.
   static Status create(const Variant&, const Shape& max, const EngineOptions&, std::unique_ptr<Engine>* out);
   ~Engine();
 
-  // y = the layer. Allocates nothing. Errors leave y untouched: bad_argument, bad_shape, bad_dtype.
+  // y = the layer. Allocates nothing. Errors leave y untouched: unsupported_variant, bad_shape, bad_dtype, bad_argument.
   Status run(const Call&);
 
   const Variant& variant() const;

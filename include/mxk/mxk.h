@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * C interface of mxk, for ctypes and other hosts. Thin over mxk/moe.h; no exception crosses it, nothing is printed.
- * Functions return an mxk_code (0 is ok); the text of the last failure on this thread is mxk_last_error().
+ * Functions return an mxk_code (0 is ok); the text of a failure is mxk_last_error(): that of
+ * this thread's last call, empty if it succeeded.
  */
 #ifndef MXK_H
 #define MXK_H
@@ -59,7 +60,8 @@ const char* mxk_last_error(void);
 /* Would the accelerator limits of the variant table take this shape? */
 mxk_code mxk_check(const char* variant, const mxk_shape* shape);
 
-/* `max` bounds later calls. backend NULL or "": MXK_BACKEND, else the best this machine has. threads 0: one per core. */
+/* `max` bounds later calls. backend NULL or "": MXK_BACKEND, else the best this machine has. threads 0: one for
+ * each CPU of the affinity mask. An engine has threads of its own and does not survive fork(). */
 mxk_code mxk_engine_create(const char* variant, const mxk_shape* max, const char* backend, int32_t threads,
                            mxk_engine** out);
 const char* mxk_engine_backend(const mxk_engine*);

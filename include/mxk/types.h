@@ -14,9 +14,9 @@ namespace mxk {
 // Codes are part of the C ABI (mxk.h) and never renumbered.
 enum class Code : int {
   ok = 0,
-  bad_argument = 1,         // null pointer, negative count, unknown enum value
+  bad_argument = 1,         // null pointer, bias where there is none, a thread count or layer that cannot be
   bad_shape = 2,            // a dimension outside what the variant or backend takes
-  bad_dtype = 3,            // a tensor of another element type
+  bad_dtype = 3,            // an element type that is neither f32 nor bf16
   unsupported_variant = 4,  // no such row in variants.inc, or a backend that lacks it
   unsupported_cpu = 5,      // the backend cannot run on this machine
   backend_unknown = 6,      // no backend of that name
@@ -35,7 +35,7 @@ inline Status error(Code code, std::string message) { return {code, std::move(me
 
 enum class Rows { interleaved, stacked };                // w13 rows: gate,up,gate,up... or all gate, then all up
 enum class Act { swiglu_oai, silu, swiglu_clamp };
-enum class Dtype { f32, bf16 };
+enum class Dtype : int { f32 = 0, bf16 = 1 };  // as mxk_dtype of mxk.h
 
 // g = min(g, limit), u = clamp(u, -limit, limit), h = g * sigmoid(alpha * g) * (u + shift), all in fp32.
 struct ActParams {

@@ -69,19 +69,20 @@ Status Engine::run(const Call& call) {
   const Shape& s = call.shape;
   if (Status status = st.selection.backend->table_limits ? check(*st.variant, s) : check_shape(*st.variant, s); !status.ok())
     return status;
-  const auto within = [&](const char* what, int value, int limit) -> Status {
-    if (value <= limit) return {};
-    return error(Code::bad_shape, std::string(st.variant->name) + ": " + what + "=" + std::to_string(value) +
-                                      " exceeds what this engine was made for (" + std::to_string(limit) + "); y is unchanged");
-  };
-  const std::pair<const char*, std::pair<int, int>> bounds[] = {{"T", {s.T, st.max.T}},
-                                                                {"k", {s.k, st.max.k}},
-                                                                {"E", {s.E, st.max.E}},
-                                                                {"K", {s.K, st.max.K}},
-                                                                {"I", {s.I, st.max.I}}};
-  for (const auto& [what, v] : bounds)
-    if (Status status = within(what, v.first, v.second); !status.ok()) return status;
+  const struct {
+    const char* what;
+    int value, limit;
+  } bounds[] = {{"T", s.T, st.max.T}, {"k", s.k, st.max.k}, {"E", s.E, st.max.E}, {"K", s.K, st.max.K}, {"I", s.I, st.max.I}};
+  for (const auto& b : bounds)
+    if (b.value > b.limit)
+      return error(Code::bad_shape, std::string(st.variant->name) + ": " + b.what + "=" + std::to_string(b.value) +
+                                        " exceeds what this engine was made for (" + std::to_string(b.limit) + "); y is unchanged");
   if (s.T == 0) return {};
+  const auto is_dtype = [](Dtype d) { return d == Dtype::f32 || d == Dtype::bf16; };
+  if (!is_dtype(call.weights_dtype) || !is_dtype(call.out_dtype))
+    return error(Code::bad_dtype, std::string(st.variant->name) + ": weights_dtype=" + std::to_string(int(call.weights_dtype)) +
+                                      ", out_dtype=" + std::to_string(int(call.out_dtype)) +
+                                      " must be 0 (f32) or 1 (bf16); y is unchanged");
   const Weights& w = call.weights;
   if (!w.w13 || !w.s13 || !w.w2 || !w.s2 || !call.x || !call.topk_ids || !call.topk_weights || !call.y)
     return error(Code::bad_argument, std::string(st.variant->name) + ": a required pointer is null; y is unchanged");

@@ -13,7 +13,7 @@
 // bf16 at once by the low five bits of each half; its table holds the sixteen codes twice, so that the fifth bit does
 // not matter and nothing is masked, widened or unpacked.
 //
-// An Arith type gives Pair (what one plane of activations is), load(x, at), mac(sum, codes, pair).
+// An Arith type gives load(x, at), one plane of activations, and mac(sum, codes, plane).
 #pragma once
 
 #include <immintrin.h>

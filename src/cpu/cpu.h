@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contract between the two-stage driver (cpu.cc) and the kernels of one instruction set. Files that include this
+// The contract between the two-stage driver (driver.cc) and the kernels of one instruction set. Files that include this
 // are compiled with flags of their own, so it pulls in no inline function of the standard library: the linker could
 // pick their copy for code that must run on any CPU.
 #pragma once
@@ -22,7 +22,7 @@ struct RowStreams {
   int64_t w_step, s_step;            // bytes to the same stream's row in the next tile
   int tiles;                         // tiles to compute now
   int tiles_left;                    // tiles until the walk ends, these included
-  const uint8_t* next_w[kTileRows];  // where the walk goes on; same steps
+  const uint8_t* next_w[kTileRows];  // where the walk goes on; prefetched with the same steps
   const uint8_t* next_s[kTileRows];
   bool prefetch_to_l2;               // see cpu::Features
 };

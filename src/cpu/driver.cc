@@ -4,13 +4,14 @@
 //   pack     each token's activations into the order of the instruction set, once per call
 //   stage 1  a[route] = act(W13 x + b13), rounded to bf16, written in the packed order stage 2 reads
 //   stage 2  sum[token] += w * (W2 a + b2) over the experts in ascending order, then one rounding
-// Threads own fixed output rows, so the split changes no bit of the result: each output is computed whole by one
-// thread, in an order that does not depend on the thread.
+// Each output is computed whole by one thread, in an order that does not depend on the thread or on how the rows are
+// divided, so the split changes no bit of the result.
 #include "cpu/driver.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "core/call.h"
 #include "core/formats.h"
 #include "core/pool.h"
 #include "core/routing.h"
@@ -77,10 +78,6 @@ struct Run {
   RowStreams w2_streams(int active, Slice own) const;
   void add_to_sums(int active, int first, int count, int64_t row, int rows, const float* out) const;
   void store_sums(Slice own) const;
-  float routing_weight(int r) const {
-    if (call.weights_dtype == Dtype::f32) return static_cast<const float*>(call.topk_weights)[r];
-    return bf16_to_f32(static_cast<const uint16_t*>(call.topk_weights)[r]);
-  }
 };
 
 // The padding of a packed row of n becomes zero.
@@ -94,9 +91,7 @@ void Run::pack_inputs(int thread) const {
   const Slice own = slice(total, 1, thread, threads);
   for (int64_t b = own.begin; b < own.end; ++b) {
     const int64_t token = b / blocks, i = b % blocks * kBlock;
-    uint16_t values[kBlock];  // x may have any alignment of its own type only
-    std::memcpy(values, call.x + token * K + i, sizeof values);
-    k.pack(values, x_row(token), i, K);
+    k.pack(call.x + token * K + i, x_row(token), i, K);
     if (i + kBlock == K) pack_zeros(k, x_row(token), K);
   }
 }
@@ -190,14 +185,11 @@ void Run::add_to_sums(int a, int first, int count, int64_t row, int rows, const 
     float d[kSumRows];
     for (int j = 0; j < rows; ++j) d[j] = b2 ? out[j] + b2[j] : out[j];
     if (!call.variant->per_route) {
-      const float w = routing_weight(r);
+      const float w = routing_weight(call, r);
       float* sum = sum_row(r / top_k) + row;
       for (int j = 0; j < rows; ++j) sum[j] += w * d[j];
-    } else if (call.out_dtype == Dtype::f32) {
-      std::memcpy(static_cast<float*>(call.y) + r * K + row, d, rows * sizeof(float));
     } else {
-      uint16_t* y = static_cast<uint16_t*>(call.y) + r * K + row;
-      for (int j = 0; j < rows; ++j) y[j] = f32_to_bf16(d[j]);
+      for (int j = 0; j < rows; ++j) store(call, r * K + row + j, d[j]);
     }
   }
 }
@@ -205,12 +197,7 @@ void Run::add_to_sums(int a, int first, int count, int64_t row, int rows, const 
 void Run::store_sums(Slice own) const {
   for (int64_t token = 0; token < call.shape.T; ++token) {
     const float* sum = sum_row(token);
-    if (call.out_dtype == Dtype::f32) {
-      std::copy(sum + own.begin, sum + own.end, static_cast<float*>(call.y) + token * K + own.begin);
-    } else {
-      uint16_t* y = static_cast<uint16_t*>(call.y) + token * K;
-      for (int64_t j = own.begin; j < own.end; ++j) y[j] = f32_to_bf16(sum[j]);
-    }
+    for (int64_t j = own.begin; j < own.end; ++j) store(call, token * K + j, sum[j]);
   }
 }
 

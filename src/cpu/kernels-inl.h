@@ -4,7 +4,7 @@
 // an unnamed namespace. An `Isa` type gives:
 //   V                       vector of fp32, `vector_size` extension; kLanes lanes
 //   kChunk, kPlanes         weights decoded per step, as kPlanes vectors: kChunk == kPlanes * kLanes
-//   kRows, kTokens          register tile: rows decoded together, tokens they are multiplied with
+//   kRows                   rows decoded together
 //   pack(values, packed, at, n)  Kernels::pack; PackedF32 gives it to those that define
 //   place(i)                where activation i goes in a packed row, so that it meets weight i
 //   decode(p, groups, w)    the codes of one row's chunk as fp32; groups < kChunk/32 only at the end of a row

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/call.h"
 #include "core/formats.h"
 #include "core/pool.h"
 #include "core/routing.h"
@@ -53,18 +54,6 @@ struct Memory {
   }
 };
 
-void store(void* y, Dtype dtype, size_t at, float v) {
-  if (dtype == Dtype::f32)
-    static_cast<float*>(y)[at] = v;
-  else
-    static_cast<uint16_t*>(y)[at] = f32_to_bf16(v);
-}
-
-float routing_weight(const Call& c, int r) {
-  if (c.weights_dtype == Dtype::f32) return static_cast<const float*>(c.topk_weights)[r];
-  return bf16_to_f32(static_cast<const uint16_t*>(c.topk_weights)[r]);
-}
-
 Status run(const Call& c, const Workspace& ws) {
   const Variant& v = *c.variant;
   const int64_t T = c.shape.T, k = c.shape.k, K = c.shape.K, I = c.shape.I, R = T * k;
@@ -104,18 +93,18 @@ Status run(const Call& c, const Workspace& ws) {
   float* sum = m.x;  // the activations are no longer needed
   std::fill_n(sum, T * K, 0.0f);
   if (v.per_route)
-    for (int64_t i = 0; i < R * K; ++i) store(c.y, c.out_dtype, i, 0.0f);
+    for (int64_t i = 0; i < R * K; ++i) store(c, i, 0.0f);
   for (int p = 0; p < plan.routes; ++p) {
     const int64_t r = plan.order[p];
     for (int64_t j = 0; j < K; ++j) {
       if (v.per_route)
-        store(c.y, c.out_dtype, r * K + j, m.d[r * K + j]);
+        store(c, r * K + j, m.d[r * K + j]);
       else
         sum[r / k * K + j] += routing_weight(c, r) * m.d[r * K + j];
     }
   }
   if (!v.per_route)
-    for (int64_t i = 0; i < T * K; ++i) store(c.y, c.out_dtype, i, sum[i]);
+    for (int64_t i = 0; i < T * K; ++i) store(c, i, sum[i]);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/call.h"
 #include "core/formats.h"
 #include "core/pool.h"
 #include "core/routing.h"
@@ -119,18 +120,6 @@ struct Run {
     }
   }
 
-  float routing_weight(int64_t r) const {
-    if (c.weights_dtype == Dtype::f32) return static_cast<const float*>(c.topk_weights)[r];
-    return bf16_to_f32(static_cast<const uint16_t*>(c.topk_weights)[r]);
-  }
-
-  void store(int64_t i, float v) const {
-    if (c.out_dtype == Dtype::f32)
-      static_cast<float*>(c.y)[i] = v;
-    else
-      static_cast<uint16_t*>(c.y)[i] = f32_to_bf16(v);
-  }
-
   void combine(int thread) const {
     const Slice mine = own(K, thread);
     const int64_t rows = c.variant->per_route ? c.shape.T * top_k : c.shape.T;
@@ -138,7 +127,7 @@ struct Run {
     for (int64_t t = 0; t < rows; ++t)
       for (int64_t j = mine.begin; j < mine.end; ++j) {
         if (c.variant->per_route)
-          store(t * K + j, 0.0f);
+          store(c, t * K + j, 0.0f);
         else
           sum[t * K + j] = 0.0f;
       }
@@ -147,14 +136,14 @@ struct Run {
       const float* d = memory<float>(at.d) + int64_t{p} * K;
       for (int64_t j = mine.begin; j < mine.end; ++j) {
         if (c.variant->per_route)
-          store(r * K + j, d[j]);
+          store(c, r * K + j, d[j]);
         else
-          sum[r / top_k * K + j] += round_to_bf16(routing_weight(r) * d[j]);
+          sum[r / top_k * K + j] += round_to_bf16(routing_weight(c, r) * d[j]);
       }
     }
     if (c.variant->per_route) return;
     for (int64_t t = 0; t < rows; ++t)
-      for (int64_t j = mine.begin; j < mine.end; ++j) store(t * K + j, sum[t * K + j]);
+      for (int64_t j = mine.begin; j < mine.end; ++j) store(c, t * K + j, sum[t * K + j]);
   }
 };
 
