@@ -9,16 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "reference/gate.h"
 #include "reference_f64.h"
 
 namespace mxk::test {
 
-// rel_l2 of a whole output. No single row may be above three times its gate.
-inline constexpr double kGateF32 = 2e-4;      // fp32 output
-inline constexpr double kGateBf16 = 1.75e-3;  // bf16 output: what rounding to bf16 costs
-inline constexpr double kGateStock = 2e-2;    // the stock baseline rounds to bf16 between all steps
-inline constexpr double kGateTight = 1e-5;    // fp32 output against double precision, flips set aside (see Exact)
-inline constexpr double kRowFactor = 3;
+inline constexpr double kGateTight =
+    1e-5;  // rel_l2 of fp32 output against double precision, flips set aside (see Exact)
 
 struct Verdict {
   bool ok = true;
@@ -58,7 +55,7 @@ inline Verdict compare(const std::vector<float>& got, const std::vector<double>&
     if (row_error > 0) {
       const double rel = row_all > 0 ? std::sqrt(row_error / row_all) : std::numeric_limits<double>::infinity();
       v.worst_row = std::max(v.worst_row, rel);
-      if (!(rel <= kRowFactor * limit)) fail(row + " has rel_l2 " + std::to_string(rel));
+      if (!(rel <= kGateRow * limit)) fail(row + " has rel_l2 " + std::to_string(rel));
     }
     all_error += row_error;
     all += row_all;

@@ -11,7 +11,10 @@
 set -euo pipefail
 
 # VEX and EVEX: the mnemonics in v (compilers emit no other), mask moves, BMI. AMX: the tile instructions.
-foreign='({vex} )?(v[a-z0-9]+|k(mov|ortest|test|and|andn|or|xor|xnor|not|add|unpck|shift[lr])[bwdq]+|andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s(ar|hl|hr)x|ldtilecfg|sttilecfg|tile[a-z0-9]+|tdp[a-z0-9]+)[lq]?'
+foreign='({vex} )?(v[a-z0-9]+'
+foreign+='|k(mov|ortest|test|and|andn|or|xor|xnor|not|add|unpck|shift[lr])[bwdq]+'
+foreign+='|andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s(ar|hl|hr)x'
+foreign+='|ldtilecfg|sttilecfg|tile[a-z0-9]+|tdp[a-z0-9]+)[lq]?'
 
 # One line of complaint per rule that object $2 breaks as an "isa" or "baseline" object ($1); status 1 if any.
 check_object() {
@@ -19,14 +22,15 @@ check_object() {
   if [[ $kind == baseline ]]; then
     # Three columns separated by tabs: address, bytes, instruction.
     found=$(objdump -d --no-show-raw-insn "$object") || return 1
-    found=$(grep -cE $'^ *[0-9a-f]+:\t'"$foreign"'( |$)|%[yz]mm[0-9]|%tmm[0-9]' <<<"$found" || true)
+    found=$(grep -cE $'^ *[0-9a-f]+:\t'"$foreign"'( |$)|%[tyz]mm[0-9]' <<<"$found" || true)
     if [[ $found != 0 ]]; then
       echo "$object: $found instructions beyond the baseline" && ok=1
     fi
   else
     found=$(nm --defined-only "$object" | awk '$2 ~ /^[A-Zuvw]$/ {print $2 " " $3}' | c++filt)
     if grep -qE '^[uvwVW] ' <<<"$found"; then
-      echo "$object: inline functions or variables that the linker may share:"$'\n'"$(grep -E '^[uvwVW] ' <<<"$found")" && ok=1
+      echo "$object: inline functions or variables that the linker may share:" && ok=1
+      grep -E '^[uvwVW] ' <<<"$found"
     fi
     if [[ $(grep -c . <<<"$found" || true) != 1 ]]; then
       echo "$object: one global symbol expected, found:"$'\n'"${found:-(none)}" && ok=1

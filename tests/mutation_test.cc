@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, Mutation, testing::ValuesIn(all_variants()),
                          [](const auto& info) { return std::string(info.param->name); });
 
 // One row of bf16 is gated to three times the limit of all: see parity_test.
-constexpr double kGateBf16Small = kRowFactor * kGateBf16;
+constexpr double kGateBf16Small = kGateRow * kGateBf16;
 
 TEST_P(Mutation, PlantedFaultsAreCaught) {
   for (const Fault& fault : faults()) {

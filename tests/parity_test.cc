@@ -143,7 +143,7 @@ struct Sweep {
     Pool alone;
     alone.add(call, b16, want);
     if (!alone.enough()) bf16.add(call, b16, want);
-    const double limit = stock ? kGateStock : alone.enough() ? kGateBf16 : kRowFactor * kGateBf16;
+    const double limit = stock ? kGateStock : alone.enough() ? kGateBf16 : kGateRow * kGateBf16;
     expect_ok(gate(call, b16, want, limit), "bf16 output");
     const double work = 3.0 * call.shape.T * call.shape.k * call.shape.K * call.shape.I;
     if (stock || work > (small() ? 2e5 : 5e6)) return;
@@ -203,7 +203,7 @@ TEST_P(Parity, EdgeShapes) {
   }
   EXPECT_GT(calls, 0) << "no shape was tested";
   EXPECT_TRUE(pool.enough() || small());
-  EXPECT_LE(pool.rel_l2(), (stock ? kGateStock : kGateBf16) * (pool.enough() ? 1 : kRowFactor));
+  EXPECT_LE(pool.rel_l2(), (stock ? kGateStock : kGateBf16) * (pool.enough() ? 1 : kGateRow));
   std::printf("  bf16 rel_l2 %.2e\n", pool.rel_l2());
 }
 

@@ -128,7 +128,8 @@ std::vector<std::string> find_problems(const Machine& m, const BackendChoice& c)
         fmt::format("load average {:.1f} on {} CPUs: other work competes for them", m.load, m.cpus_online));
   if (m.huge_pages == "never")
     problems.push_back(
-        "transparent huge pages are off: what mxk allocates (bench's weights, scratch) lies in 4 KiB pages and reads slower; "
+        "transparent huge pages are off: what mxk allocates (bench's weights, scratch) lies in 4 KiB pages and reads "
+        "slower; "
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
   if (m.governor == "powersave" || m.governor == "conservative")
     problems.push_back(

@@ -33,7 +33,9 @@ Vector read(const uint8_t* p, uint64_t bytes) {
 }  // namespace
 
 uint64_t read_all(ThreadPool& pool, const std::vector<Span>& spans, Ahead ahead) {
-  const auto read_span = ahead == Ahead::none ? read<Ahead::none> : ahead == Ahead::l1 ? read<Ahead::l1> : read<Ahead::l2>;
+  const auto read_span = ahead == Ahead::none ? read<Ahead::none>
+                         : ahead == Ahead::l1 ? read<Ahead::l1>
+                                              : read<Ahead::l2>;
   uint64_t total = 0;
   for (const Span& s : spans) total += s.bytes;
   std::atomic<uint64_t> all{0};

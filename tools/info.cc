@@ -112,7 +112,8 @@ void show_checkpoint(const ckpt::Checkpoint& c) {
       for (const auto& r : described["refused"]) fmt::print("  {}\n", r["reason"].get<std::string>());
   }
   fmt::print(
-      "\nA variant is listed where row order and biases fit and the shape is within its limits (`mxk variants`), those of\n"
+      "\nA variant is listed where row order and biases fit and the shape is within its limits (`mxk variants`), those "
+      "of\n"
       "the accelerator kernels; CPU backends run any K and I that are multiples of 32. The file does not name the\n"
       "activation.\n");
 }

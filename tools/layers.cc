@@ -47,7 +47,8 @@ void require_readable(const Variant& v, const ckpt::LayerInfo& layer, const std:
   if (layer.bias && !v.bias)
     fail("{}: layer {} has biases but variant '{}' takes none; nothing was computed", path, layer.index, v.name);
   if (other_row_order(v, layer))
-    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked", path, v.name));
+    warn(fmt::format("{}: gpt-oss tensors hold gate and up rows interleaved; variant '{}' reads them as stacked", path,
+                     v.name));
 }
 
 Status covers(const Variant& v, const ckpt::LayerInfo& layer) {

@@ -18,7 +18,12 @@ void require(const Status& status) {
   throw Failure{unknown_name ? kExitUsage : kExitFailure, status.message};
 }
 
-void warn(const std::string& message) { fmt::print(stderr, "mxk: warning: {}\n", message); }
+namespace {
+// Never throws: a closed stderr must not turn a result into a crash.
+void say(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+}  // namespace
+
+void warn(const std::string& message) { say("mxk: warning: " + message); }
 
 // Paths need not be UTF-8: replace what is not instead of throwing.
 void print(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
@@ -96,12 +101,12 @@ int main(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : kExitUsage;
   } catch (const Failure& e) {
     std::fflush(stdout);
-    if (!e.message.empty()) fmt::print(stderr, "mxk: {}\n", e.message);
+    if (!e.message.empty()) say("mxk: " + e.message);
     return e.exit_code;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "mxk: out of memory\n");
+    std::fputs("mxk: out of memory\n", stderr);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "mxk: {}\n", e.what());
+    say(std::string("mxk: ") + e.what());
   }
   return kExitFailure;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "reference/gate.h"
 
 namespace mxk::cli {
 
@@ -38,23 +39,20 @@ Batch make_batch(const Space& space, int T, Routing routing, float rms, uint64_t
 // What the accuracy gate looks at. A row that is zero in the reference and not in the answer counts as an infinite
 // error.
 struct Accuracy {
-  double rel_l2 = 0;  // |y - ref| / |ref| over everything
-  double worst = 0;   // the same of the worst row
-  int64_t row = 0;    // which that is
+  double rel_l2 = 0;       // |y - ref| / |ref| over everything
+  double worst = 0;        // the same of the worst row
+  int64_t row = 0;         // which that is
+  int64_t not_finite = 0;  // values that are infinite or NaN in both alike, and count for nothing
 };
 Accuracy compare(const float* reference, const void* y, Dtype dtype, int64_t rows, int64_t width);
 
 struct Gate {
   double rel_l2;
-  double row() const { return 3 * rel_l2; }
+  double row() const { return kGateRow * rel_l2; }
   bool passes(const Accuracy& a) const { return a.rel_l2 <= rel_l2 && a.worst <= row(); }  // false for NaN
 };
-inline constexpr Gate kGateBf16{1.75e-3};  // the floor that rounding the output to bf16 sets, 1.66e-3, and a little
-inline constexpr Gate kGateF32{2e-4};
-inline constexpr Gate kGateStock{2e-2};  // for timing only: stock also rounds between its steps
-
-// kGateBf16, or the rounding of this very reference where that alone is worse: an output of a few hundred values can
-// be unlucky. Of no effect at serving shapes.
+// The gate of bf16 output, or the rounding of this very reference where that alone is worse: an output of a few hundred
+// values can be unlucky. Of no effect at serving shapes.
 Gate bf16_gate(const float* reference, int64_t rows, int64_t width);
 
 }  // namespace mxk::cli

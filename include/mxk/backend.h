@@ -23,9 +23,9 @@ struct Workspace {
 struct Backend {
   const char* name;
   const char* description;
-  bool automatic;                // may be chosen without being named (ref and stock are not)
-  bool table_limits;             // bound to the limits of variants.inc; otherwise any multiple of 32
-  Status (*supported)();         // can this machine run it? ok or the reason
+  bool automatic;         // may be chosen without being named (ref and stock are not)
+  bool table_limits;      // bound to the limits of variants.inc; otherwise any multiple of 32
+  Status (*supported)();  // can this machine run it? ok or the reason
   size_t (*scratch_bytes)(const Variant&, const Shape& max, int threads);
   Status (*run)(const Call&, const Workspace&);  // arguments were checked; no allocation, no output to the console
 };

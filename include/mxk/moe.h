@@ -39,7 +39,8 @@ class Engine {
   static Status create(const Variant&, const Shape& max, const EngineOptions&, std::unique_ptr<Engine>* out);
   ~Engine();
 
-  // y = the layer. Allocates nothing. Errors leave y untouched: unsupported_variant, bad_shape, bad_dtype, bad_argument.
+  // y = the layer. Allocates nothing. Errors leave y untouched: unsupported_variant, bad_shape, bad_dtype,
+  // bad_argument.
   Status run(const Call&);
 
   const Variant& variant() const;

@@ -39,19 +39,19 @@ typedef struct {
 /* One layer on one batch. Row-major, dense; the weight bytes may have any alignment and are only read. */
 typedef struct {
   mxk_shape shape;
-  const uint8_t* w13;         /* [E, 2I, K/2]  E2M1 pairs, low nibble = even element */
-  const uint8_t* s13;         /* [E, 2I, K/32] E8M0 */
-  const uint8_t* w2;          /* [E, K, I/2] */
-  const uint8_t* s2;          /* [E, K, I/32] */
-  const float* b13;           /* [E, 2I] or NULL */
-  const float* b2;            /* [E, K] or NULL */
-  const uint16_t* x;          /* bf16 [T, K] */
-  const int32_t* topk_ids;    /* [T, k], global expert ids; those outside [first_expert, first_expert + E) are skipped */
-  const void* topk_weights;   /* [T, k] */
-  int32_t weights_dtype;      /* mxk_dtype of topk_weights */
+  const uint8_t* w13;       /* [E, 2I, K/2]  E2M1 pairs, low nibble = even element */
+  const uint8_t* s13;       /* [E, 2I, K/32] E8M0 */
+  const uint8_t* w2;        /* [E, K, I/2] */
+  const uint8_t* s2;        /* [E, K, I/32] */
+  const float* b13;         /* [E, 2I] or NULL */
+  const float* b2;          /* [E, K] or NULL */
+  const uint16_t* x;        /* bf16 [T, K] */
+  const int32_t* topk_ids;  /* [T, k], global expert ids; those outside [first_expert, first_expert + E) are skipped */
+  const void* topk_weights; /* [T, k] */
+  int32_t weights_dtype;    /* mxk_dtype of topk_weights */
   int32_t first_expert;
-  void* y;                    /* [T, K], or [T, k, K] for per-route variants */
-  int32_t out_dtype;          /* mxk_dtype of y */
+  void* y;           /* [T, K], or [T, k, K] for per-route variants */
+  int32_t out_dtype; /* mxk_dtype of y */
 } mxk_call;
 
 const char* mxk_version(void);

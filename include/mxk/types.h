@@ -21,8 +21,8 @@ enum class Code : int {
   unsupported_cpu = 5,      // the backend cannot run on this machine
   backend_unknown = 6,      // no backend of that name
   out_of_memory = 7,
-  corrupt_file = 8,         // a checkpoint that breaks its format
-  io = 9,                   // the operating system refused a read or a write
+  corrupt_file = 8,  // a checkpoint that breaks its format
+  io = 9,            // the operating system refused a read or a write
 };
 
 // A code and, unless ok, one line: what, limit, value, what happens now.
@@ -33,7 +33,7 @@ struct [[nodiscard]] Status {
 };
 inline Status error(Code code, std::string message) { return {code, std::move(message)}; }
 
-enum class Rows { interleaved, stacked };                // w13 rows: gate,up,gate,up... or all gate, then all up
+enum class Rows { interleaved, stacked };  // w13 rows: gate,up,gate,up... or all gate, then all up
 enum class Act { swiglu_oai, silu, swiglu_clamp };
 enum class Dtype : int { f32 = 0, bf16 = 1 };  // as mxk_dtype of mxk.h
 
@@ -55,7 +55,7 @@ struct Variant {
   const char* models;
   const char* w13_kernel;
   const char* w2_kernel;
-  bool deq;        // ships the prefill unpack kernel too
+  bool deq;  // ships the prefill unpack kernel too
   Rows rows;
   Act act;
   ActParams act_params;
@@ -91,12 +91,12 @@ struct Call {
   const Variant* variant = nullptr;
   Shape shape{};
   Weights weights;
-  const uint16_t* x = nullptr;           // bf16 [T, K]
-  const int32_t* topk_ids = nullptr;     // [T, k] GLOBAL expert ids; outside [first_expert, first_expert + E) is skipped
-  const void* topk_weights = nullptr;    // [T, k] of weights_dtype, used as they are
+  const uint16_t* x = nullptr;         // bf16 [T, K]
+  const int32_t* topk_ids = nullptr;   // [T, k] GLOBAL expert ids; outside [first_expert, first_expert + E) is skipped
+  const void* topk_weights = nullptr;  // [T, k] of weights_dtype, used as they are
   Dtype weights_dtype = Dtype::f32;
   int first_expert = 0;
-  void* y = nullptr;                     // [T, K], or [T, k, K] for per-route variants; of out_dtype
+  void* y = nullptr;  // [T, K], or [T, k, K] for per-route variants; of out_dtype
   Dtype out_dtype = Dtype::bf16;
 };
 

@@ -66,12 +66,14 @@ void view(const FoundLayer& l, Layer* out) {
   out->weights = {at(0, I * K), at(1, 2 * I * K / kGroup), at(2, K * I / 2), at(3, K * I / kGroup), nullptr, nullptr};
   if (!l.info.bias) return;
   const size_t first = static_cast<size_t>(out->first_expert), experts = static_cast<size_t>(out->experts);
-  out->b13.resize(experts * 2 * I);
-  out->b2.resize(experts * K);
-  widen(*l.parts[4].tensor, first * 2 * I, &out->b13);
-  widen(*l.parts[5].tensor, first * K, &out->b2);
-  out->weights.b13 = out->b13.data();
-  out->weights.b2 = out->b2.data();
+  for (size_t i = 4; i < l.parts.size(); ++i) {  // either may be absent
+    const bool of_w13 = l.parts[i].slot == 4;
+    std::vector<float>& bias = of_w13 ? out->b13 : out->b2;
+    const size_t width = of_w13 ? 2 * I : K;
+    bias.resize(experts * width);
+    widen(*l.parts[i].tensor, first * width, &bias);
+    (of_w13 ? out->weights.b13 : out->weights.b2) = bias.data();
+  }
 }
 
 void gather(const FoundLayer& l, Rows rows, Layer* out) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -111,13 +112,19 @@ Status OutputFile::failed(std::string_view what, int number) const {
 Status OutputFile::create(const std::string& path) {
   path_ = path;
   struct stat st;
-  // Renaming over a device or FIFO would replace it.
-  if (stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+  // Renaming over a link, device or FIFO would replace it: a link is followed, the others are refused.
+  if (lstat(path.c_str(), &st) == 0 && S_ISLNK(st.st_mode)) {
+    char* target = realpath(path.c_str(), nullptr);
+    if (!target) return failed("follow the link", errno);
+    path_ = target;
+    free(target);
+  }
+  if (stat(path_.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
     return error(Code::io, fmt::format("{}: exists and is not a regular file; {}", printable(path, 1000), kNotWritten));
   static std::atomic<unsigned> counter{0};
   for (int attempt = 0; attempt < 100; ++attempt) {
     // A name of fixed length, so that every legal file name can be written.
-    std::string name = fmt::format("{}.mxk-{}-{}.tmp", directory_part(path), getpid(), counter++);
+    std::string name = fmt::format("{}.mxk-{}-{}.tmp", directory_part(path_), getpid(), counter++);
     fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ >= 0) {
       temporary_ = std::move(name);

@@ -72,7 +72,12 @@ std::optional<Name> parse_name(std::string_view name) {
   std::string_view rest = name;
   const std::string_view leaf = take_last(&rest);
   if (const int slot = position(kGptoss, leaf); slot >= 0) return Name{Format::gptoss_hf, rest, 0, slot};
-  if (const int slot = position(kFused, leaf); slot >= 0) return Name{Format::fused, rest, 0, slot};
+  for (int slot = 0; slot < 6; ++slot) {  // under any prefix, also one that ends in another mark than a dot
+    if (!leaf.ends_with(kFused[slot])) continue;
+    const std::string_view prefix = name.substr(0, name.size() - kFused[slot].size());
+    if (prefix.empty() || std::string_view("._-/:").find(prefix.back()) != std::string_view::npos)
+      return Name{Format::fused, prefix, 0, slot};
+  }
 
   const bool weight = position(kWeightLeaves, leaf) >= 0, scale = position(kScaleLeaves, leaf) >= 0;
   if (!weight && !scale && position(kForeignLeaves, leaf) < 0) return {};
@@ -132,9 +137,11 @@ std::string check_complete(FoundLayer& l) {
     return fmt::format("{} and {} name the same weights", named(*twice[0].tensor), named(*twice[1].tensor));
   const bool per_expert = l.info.format == Format::per_expert;
   l.info.bias = !per_expert && l.parts.back().slot >= 4;
-  const size_t slots = per_expert || l.info.bias ? 6 : 4;
+  const size_t slots = per_expert || (l.info.bias && l.info.format == Format::gptoss_hf) ? 6 : 4;
+  // Of the fused names, either bias may stand alone.
+  const size_t optional = l.info.format == Format::fused ? l.parts.size() - std::min(l.parts.size(), slots) : 0;
   l.info.E = per_expert ? l.parts.back().expert + 1 : 0;
-  for (size_t i = 0; i < l.parts.size() || i % slots != 0; ++i) {
+  for (size_t i = 0; i < l.parts.size() - optional || i % slots != 0; ++i) {
     const int expert = static_cast<int>(i / slots), slot = static_cast<int>(i % slots);
     if (i == l.parts.size() || l.parts[i].expert != expert || l.parts[i].slot != slot)
       return "tensor '" + printable(expected_name(l, expert, slot)) + "' is missing";
@@ -223,6 +230,30 @@ std::string inspect(FoundLayer& l) {
   return {};
 }
 
+// Numbers inside names by their value, so that "h.2." comes before "h.10.".
+struct NaturalOrder {
+  static int compare(std::string_view a, std::string_view b) {
+    const auto digits = [](std::string_view s) { return std::min(s.find_first_not_of("0123456789"), s.size()); };
+    while (!a.empty() && !b.empty()) {
+      const size_t na = digits(a), nb = digits(b);
+      int order = 0;
+      if (na && nb && na != nb)
+        order = na < nb ? -1 : 1;
+      else
+        order = a.substr(0, std::max<size_t>(na, 1)).compare(b.substr(0, std::max<size_t>(nb, 1)));
+      if (order) return order;
+      a.remove_prefix(std::max<size_t>(na, 1));
+      b.remove_prefix(std::max<size_t>(nb, 1));
+    }
+    return a.empty() ? (b.empty() ? 0 : -1) : 1;
+  }
+  using Key = std::pair<std::string_view, Format>;
+  bool operator()(const Key& a, const Key& b) const {
+    if (const int order = compare(a.first, b.first)) return order < 0;
+    return a < b;
+  }
+};
+
 }  // namespace
 
 const char* to_string(Format format) {
@@ -235,7 +266,7 @@ const char* to_string(Format format) {
 }
 
 std::vector<FoundLayer> find_layers(std::span<const SafeTensors> files) {
-  std::map<std::pair<std::string_view, Format>, FoundLayer> groups;
+  std::map<std::pair<std::string_view, Format>, FoundLayer, NaturalOrder> groups;
   for (uint32_t f = 0; f < files.size(); ++f)
     for (const Tensor& t : files[f].tensors())
       if (const std::optional<Name> n = parse_name(t.name))

@@ -195,23 +195,28 @@ Status make_checkpoint(const std::string& directory, const Variant& v, const Syn
   NewDirectory dir(directory);
   if (Status s = dir.prepare(); !s.ok()) return s;
 
+  const auto shard_of = [&](int n) {
+    return std::string_view(v.name) == "gptoss" ? gptoss_layer(z, n) : per_expert_layer(z, n, v.name);
+  };
+  const auto name_of = [&](int n) { return fmt::format("model-{:05}-of-{:05}.safetensors", n + 1, o.layers); };
+  // The index comes first: a directory that was not finished is then short of shards, and says so when it is opened.
   nlohmann::json weight_map = nlohmann::json::object();  // by name: up to 140,000 of them
   uint64_t total = 0;
-  for (int n = 0; n < o.layers; ++n) {
-    Shard shard = std::string_view(v.name) == "gptoss" ? gptoss_layer(z, n) : per_expert_layer(z, n, v.name);
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", n + 1, o.layers);
-    if (Status s = write_safetensors(dir.add(name), shard.tensors, {{"format", "pt"}}, fill, &shard); !s.ok()) return s;
-    for (const TensorSpec& t : shard.tensors) {
+  for (int n = 0; n < o.layers; ++n)
+    for (const TensorSpec& t : shard_of(n).tensors) {
       uint64_t elements = 1;
       for (const int64_t d : t.shape) elements *= static_cast<uint64_t>(d);
       total += elements * static_cast<uint64_t>(bits(t.type)) / 8;
-      weight_map[t.name] = name;
+      weight_map[t.name] = name_of(n);
     }
-  }
-  if (Status s = write_file(dir.add("config.json"), config(v, z).dump(2) + "\n"); !s.ok()) return s;
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}};
-  // Last: without its index the directory does not look finished.
   if (Status s = write_file(dir.add(kIndexName), index.dump(2) + "\n"); !s.ok()) return s;
+  if (Status s = write_file(dir.add("config.json"), config(v, z).dump(2) + "\n"); !s.ok()) return s;
+  for (int n = 0; n < o.layers; ++n) {
+    Shard shard = shard_of(n);
+    if (Status s = write_safetensors(dir.add(name_of(n)), shard.tensors, {{"format", "pt"}}, fill, &shard); !s.ok())
+      return s;
+  }
   dir.keep();
   return {};
 }

@@ -39,7 +39,8 @@ mxk::Shape shape_of(const mxk_shape& s) { return {s.T, s.k, s.E, s.K, s.I}; }
 mxk::Status variant_of(const char* name, const mxk::Variant** out) {
   *out = name ? mxk::find_variant(name) : nullptr;
   if (*out) return {};
-  return mxk::error(mxk::Code::unsupported_variant, "variant '" + std::string(name ? name : "(null)") + "' does not exist");
+  return mxk::error(mxk::Code::unsupported_variant,
+                    "variant '" + std::string(name ? name : "(null)") + "' does not exist");
 }
 
 mxk::Dtype dtype_of(int32_t d) { return static_cast<mxk::Dtype>(d); }  // Engine::run checks it

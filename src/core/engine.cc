@@ -53,8 +53,8 @@ Status Engine::create(const Variant& variant, const Shape& max, const EngineOpti
   state->bytes = (needed + align) / align * align;  // at least one unit: aligned_alloc(0) may be null
   state->scratch = static_cast<unsigned char*>(std::aligned_alloc(align, state->bytes));
   if (!state->scratch)
-    return error(Code::out_of_memory, "cannot allocate " + std::to_string(state->bytes) + " bytes of scratch for backend '" +
-                                          backend.name + "'; no engine was made");
+    return error(Code::out_of_memory, "cannot allocate " + std::to_string(state->bytes) +
+                                          " bytes of scratch for backend '" + backend.name + "'; no engine was made");
   if (align == kHuge) madvise(state->scratch, state->bytes, MADV_HUGEPAGE);  // advice: failure costs only speed
   out->reset(new Engine(std::move(state)));
   return {};
@@ -63,31 +63,39 @@ Status Engine::create(const Variant& variant, const Shape& max, const EngineOpti
 Status Engine::run(const Call& call) {
   const State& st = *state_;
   if (call.variant != st.variant)
-    return error(Code::unsupported_variant, "the call is for variant '" +
-                                                std::string(call.variant ? call.variant->name : "(null)") +
-                                                "' but this engine was made for '" + st.variant->name + "'; y is unchanged");
+    return error(Code::unsupported_variant,
+                 "the call is for variant '" + std::string(call.variant ? call.variant->name : "(null)") +
+                     "' but this engine was made for '" + st.variant->name + "'; y is unchanged");
   const Shape& s = call.shape;
-  if (Status status = st.selection.backend->table_limits ? check(*st.variant, s) : check_shape(*st.variant, s); !status.ok())
+  if (Status status = st.selection.backend->table_limits ? check(*st.variant, s) : check_shape(*st.variant, s);
+      !status.ok())
     return status;
   const struct {
     const char* what;
     int value, limit;
-  } bounds[] = {{"T", s.T, st.max.T}, {"k", s.k, st.max.k}, {"E", s.E, st.max.E}, {"K", s.K, st.max.K}, {"I", s.I, st.max.I}};
+  } bounds[] = {
+      {"T", s.T, st.max.T}, {"k", s.k, st.max.k}, {"E", s.E, st.max.E}, {"K", s.K, st.max.K}, {"I", s.I, st.max.I}};
   for (const auto& b : bounds)
     if (b.value > b.limit)
       return error(Code::bad_shape, std::string(st.variant->name) + ": " + b.what + "=" + std::to_string(b.value) +
-                                        " exceeds what this engine was made for (" + std::to_string(b.limit) + "); y is unchanged");
+                                        " exceeds what this engine was made for (" + std::to_string(b.limit) +
+                                        "); y is unchanged");
   if (s.T == 0) return {};
   const auto is_dtype = [](Dtype d) { return d == Dtype::f32 || d == Dtype::bf16; };
   if (!is_dtype(call.weights_dtype) || !is_dtype(call.out_dtype))
-    return error(Code::bad_dtype, std::string(st.variant->name) + ": weights_dtype=" + std::to_string(int(call.weights_dtype)) +
+    return error(Code::bad_dtype, std::string(st.variant->name) +
+                                      ": weights_dtype=" + std::to_string(int(call.weights_dtype)) +
                                       ", out_dtype=" + std::to_string(int(call.out_dtype)) +
                                       " must be 0 (f32) or 1 (bf16); y is unchanged");
   const Weights& w = call.weights;
   if (!w.w13 || !w.s13 || !w.w2 || !w.s2 || !call.x || !call.topk_ids || !call.topk_weights || !call.y)
     return error(Code::bad_argument, std::string(st.variant->name) + ": a required pointer is null; y is unchanged");
+  if (call.first_expert < 0)
+    return error(Code::bad_argument, std::string(st.variant->name) + ": first_expert=" +
+                                         std::to_string(call.first_expert) + " is negative; y is unchanged");
   if ((w.b13 || w.b2) && !st.variant->bias)
-    return error(Code::bad_argument, std::string(st.variant->name) + ": this variant has no bias but one was given; y is unchanged");
+    return error(Code::bad_argument,
+                 std::string(st.variant->name) + ": this variant has no bias but one was given; y is unchanged");
   return st.selection.backend->run(call, {st.pool.get(), st.scratch, st.bytes});
 }
 

@@ -11,7 +11,8 @@
 namespace mxk {
 namespace {
 
-// Some ten to a hundred microseconds, as long as `pause` takes on the CPU: longer than the threads of a stage lie apart.
+// Some ten to a hundred microseconds, as long as `pause` takes on the CPU: longer than the threads of a stage lie
+// apart.
 constexpr int kSpins = 2000;
 
 inline void pause() {

@@ -12,11 +12,11 @@ namespace mxk {
 // Route r = t*k + slot. `order` holds the local routes sorted by local expert, ties by r (a stable counting sort);
 // the routes of active expert a are order[begin[a] .. begin[a+1]). Remote ids and -1 are not in it.
 struct RoutePlan {
-  int32_t active;    // experts with at least one route, ascending
-  int32_t routes;    // local routes
-  int32_t* expert;   // [active]
-  int32_t* begin;    // [active + 1]
-  int32_t* order;    // [routes]
+  int32_t active;   // experts with at least one route, ascending
+  int32_t routes;   // local routes
+  int32_t* expert;  // [active]
+  int32_t* begin;   // [active + 1]
+  int32_t* order;   // [routes]
 };
 
 // int32 words of storage that plan_routes needs for up to R routes and E experts.

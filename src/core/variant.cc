@@ -23,15 +23,15 @@ MXK_W13_KERNELS(MXK_DEFINE)
 #define MXK_DEFINE(name, bias, per_route) constexpr W2Kernel k_##name{bias, per_route};
 MXK_W2_KERNELS(MXK_DEFINE)
 #undef MXK_DEFINE
-#define MXK_DEFINE(name, K, I, local, total, top_k) constexpr Variant::Serving k_serving_##name{K, I, local, total, top_k};
+#define MXK_DEFINE(name, K, I, local, total, top_k) \
+  constexpr Variant::Serving k_serving_##name{K, I, local, total, top_k};
 MXK_SHAPES(MXK_DEFINE)
 #undef MXK_DEFINE
 
 constexpr ActParams act_params(Act act) {
   switch (act) {
 #define MXK_CASE(name, limit, alpha, shift) \
-  case Act::name:                           \
-    return {limit, alpha, shift};
+  case Act::name: return {limit, alpha, shift};
     MXK_ACTS(MXK_CASE)
 #undef MXK_CASE
   }
@@ -39,9 +39,20 @@ constexpr ActParams act_params(Act act) {
 }
 
 constexpr Variant kVariants[] = {
-#define MXK_ROW(name, w13, w2, deq, k_mult, k_max, i_mult, i_max, tokens, routes, experts, models)             \
-  {#name, models, #w13, #w2, deq, k_##w13.rows, k_##w13.act, act_params(k_##w13.act), k_##w13.bias,            \
-   k_##w13.x_tail, k_##w2.per_route, {k_mult, k_max, i_mult, i_max, tokens, routes, experts}, k_serving_##name},
+#define MXK_ROW(name, w13, w2, deq, k_mult, k_max, i_mult, i_max, tokens, routes, experts, models) \
+  {#name,                                                                                          \
+   models,                                                                                         \
+   #w13,                                                                                           \
+   #w2,                                                                                            \
+   deq,                                                                                            \
+   k_##w13.rows,                                                                                   \
+   k_##w13.act,                                                                                    \
+   act_params(k_##w13.act),                                                                        \
+   k_##w13.bias,                                                                                   \
+   k_##w13.x_tail,                                                                                 \
+   k_##w2.per_route,                                                                               \
+   {k_mult, k_max, i_mult, i_max, tokens, routes, experts},                                        \
+   k_serving_##name},
     MXK_VARIANTS(MXK_ROW)
 #undef MXK_ROW
 };
@@ -52,8 +63,8 @@ MXK_VARIANTS(MXK_ASSERT)
 #undef MXK_ASSERT
 
 Status refuse(const Variant& v, const char* what, int64_t value, const std::string& limit) {
-  return error(Code::bad_shape, std::string(v.name) + ": " + what + "=" + std::to_string(value) + " is not supported (" +
-                                    limit + "); nothing was computed");
+  return error(Code::bad_shape, std::string(v.name) + ": " + what + "=" + std::to_string(value) +
+                                    " is not supported (" + limit + "); nothing was computed");
 }
 
 Status check_dimension(const Variant& v, const char* what, int value, int multiple, int max) {
@@ -83,6 +94,8 @@ Status check_shape(const Variant& v, const Shape& s) {
   if (s.K > (1 << 24)) return refuse(v, "K", s.K, "at most 16777216");
   if (s.I > (1 << 24)) return refuse(v, "I", s.I, "at most 16777216");
   if (s.E > (1 << 20)) return refuse(v, "E", s.E, "at most 1048576");
+  if (double{1} * s.E * s.K * s.I > double{1ull << 60})
+    return refuse(v, "E", s.E, "at most 2^60 weights with these K and I");
   return {};
 }
 
@@ -103,8 +116,7 @@ const char* to_string(Rows rows) { return rows == Rows::interleaved ? "interleav
 const char* to_string(Act act) {
   switch (act) {
 #define MXK_CASE(name, ...) \
-  case Act::name:           \
-    return #name;
+  case Act::name: return #name;
     MXK_ACTS(MXK_CASE)
 #undef MXK_CASE
   }

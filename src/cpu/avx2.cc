@@ -51,7 +51,8 @@ struct Avx2 : PackedF32<Avx2> {
   // Bytes to the top of each lane, one a half, and down by one. 0x00 has no exponent bits and the maximum puts the
   // subnormal 2^-127 there.
   static V lane_scales(const uint8_t* s, int groups) {
-    const __m256i order = _mm256_setr_epi32(0x00808080, 0x00808080, 0x00808080, 0x00808080, 0x01808080, 0x01808080, 0x01808080, 0x01808080);
+    const __m256i order = _mm256_setr_epi32(0x00808080, 0x00808080, 0x00808080, 0x00808080, 0x01808080, 0x01808080,
+                                            0x01808080, 0x01808080);
     uint16_t both = *s;
     if (groups == 2) __builtin_memcpy(&both, s, 2);
     const __m256i top = _mm256_shuffle_epi8(_mm256_set1_epi16(static_cast<short>(both)), order);
@@ -69,6 +70,7 @@ struct Avx2 : PackedF32<Avx2> {
 }  // namespace
 
 extern const Kernels kernels_avx2;
-const Kernels kernels_avx2{Avx2::kChunk, Avx2::kChunk * 4, rows<Tile<Avx2>>, activate<Avx2>, Avx2::pack, unpack_row<Avx2>, gemm_rows<Avx2>};
+const Kernels kernels_avx2{Avx2::kChunk, Avx2::kChunk * 4, rows<Tile<Avx2>>, activate<Avx2>,
+                           Avx2::pack,   unpack_row<Avx2>, gemm_rows<Avx2>};
 
 }  // namespace mxk::cpu

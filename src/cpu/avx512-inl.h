@@ -40,10 +40,22 @@ inline void place_block(const uint16_t* values, int64_t at, int64_t n, Put&& put
   }
 }
 
+// The bytes from the start of a packed row to activation i, for planes of `size` bytes with `half` from a lower half to
+// its upper half and `step` from lane to lane.
+inline int64_t place_in_planes(int i, int n, int64_t size, int64_t half, int64_t step) {
+  int64_t at = 0;
+  uint16_t one_hot[kBlock] = {};
+  one_hot[i % kBlock] = 1;
+  place_block(one_hot, i / kBlock * kBlock, n, [&](int64_t plane, int lane, uint16_t lower, uint16_t upper) {
+    if (lower || upper) at = plane * size + lane * step + (upper ? half : 0);
+  });
+  return at;
+}
+
 inline __m512i code_table() {
-  return _mm512_broadcast_i64x4(_mm256_setr_epi16(
-      0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
-      short(0x8000), short(0xBF00), short(0xBF80), short(0xBFC0), short(0xC000), short(0xC040), short(0xC080), short(0xC0C0)));
+  return _mm512_broadcast_i64x4(_mm256_setr_epi16(0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
+                                                  short(0x8000), short(0xBF00), short(0xBF80), short(0xBFC0),
+                                                  short(0xC000), short(0xC040), short(0xC080), short(0xC0C0)));
 }
 template <int j>
 inline __m512i plane(__m512i v, __m512i table) {
@@ -65,24 +77,25 @@ inline void transpose(__m512i v0, __m512i v1, __m512i v2, __m512i v3, __m512i* v
 }
 
 inline void transpose_span(const uint8_t* p, __m512i* v) {
-  transpose(_mm512_loadu_si512(p), _mm512_loadu_si512(p + 64), _mm512_loadu_si512(p + 128), _mm512_loadu_si512(p + 192), v);
+  transpose(_mm512_loadu_si512(p), _mm512_loadu_si512(p + 64), _mm512_loadu_si512(p + 128), _mm512_loadu_si512(p + 192),
+            v);
 }
 
-// E8M0 bytes 0x00..0xFE in the top byte of each lane to fp32. 0x00 has no exponent bits and the maximum puts the
-// subnormal 2^-127 there.
+// E8M0 bytes in the top byte of each lane to fp32, exact for 0x00..0xFE, infinity for 0xFF. 0x00 has no exponent bits
+// and the maximum puts the subnormal 2^-127 there.
 inline __m512 to_scales(__m512i bytes_on_top) {
   return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_srli_epi32(bytes_on_top, 1), _mm512_set1_epi32(0x00400000)));
 }
 inline __m512 span_scales(__m128i bytes) {
   const __m512i order = _mm512_set_epi32(  // lane 4b + L: byte 4L + b on top, zeros below
-      0x0F808080, 0x0B808080, 0x07808080, 0x03808080, 0x0E808080, 0x0A808080, 0x06808080, 0x02808080,
-      0x0D808080, 0x09808080, 0x05808080, 0x01808080, 0x0C808080, 0x08808080, 0x04808080, 0x00808080);
+      0x0F808080, 0x0B808080, 0x07808080, 0x03808080, 0x0E808080, 0x0A808080, 0x06808080, 0x02808080, 0x0D808080,
+      0x09808080, 0x05808080, 0x01808080, 0x0C808080, 0x08808080, 0x04808080, 0x00808080);
   return to_scales(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order));
 }
 inline __m512 load_scales(const uint8_t* s, int groups) {
   const __m512i order = _mm512_set_epi32(  // lane i: byte i / 4 on top
-      0x03808080, 0x03808080, 0x03808080, 0x03808080, 0x02808080, 0x02808080, 0x02808080, 0x02808080,
-      0x01808080, 0x01808080, 0x01808080, 0x01808080, 0x00808080, 0x00808080, 0x00808080, 0x00808080);
+      0x03808080, 0x03808080, 0x03808080, 0x03808080, 0x02808080, 0x02808080, 0x02808080, 0x02808080, 0x01808080,
+      0x01808080, 0x01808080, 0x01808080, 0x00808080, 0x00808080, 0x00808080, 0x00808080);
   const __m128i bytes = _mm_maskz_loadu_epi8(static_cast<__mmask16>((1 << groups) - 1), s);
   return to_scales(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order));
 }
@@ -131,7 +144,8 @@ inline void dot_rows_512(const Stream* rows, int n, const void* const* x, float*
     }
     for (int r = 0; r < kRows; ++r) {
       const __m512 scale = span_scales(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r].s + i / 32)));
-      for (int t = 0; t < kTokens; ++t) sum[r][t] = _mm512_fmadd_ps(scale, _mm512_add_ps(part[r][t][0], part[r][t][1]), sum[r][t]);
+      for (int t = 0; t < kTokens; ++t)
+        sum[r][t] = _mm512_fmadd_ps(scale, _mm512_add_ps(part[r][t][0], part[r][t][1]), sum[r][t]);
     }
   }
   for (; i < n; i += 128) {

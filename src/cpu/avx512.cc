@@ -26,6 +26,12 @@ struct Fp32 {
     });
   }
 
+  static float activation(const void* packed, int i, int n) {
+    float f;
+    __builtin_memcpy(&f, static_cast<const char*>(packed) + place_in_planes(i, n, kPlane * 4, 64, 4), sizeof f);
+    return f;
+  }
+
   struct Pair {
     __m512 lower, upper;
   };

@@ -28,8 +28,19 @@ struct Bf16 {
     });
   }
 
+  static float activation(const void* packed, int i, int n) {
+    uint16_t b;
+    __builtin_memcpy(&b, static_cast<const char*>(packed) + place_in_planes(i, n, kPlane * 2, 2, 4), sizeof b);
+    const uint32_t u = uint32_t{b} << 16;
+    float f;
+    __builtin_memcpy(&f, &u, sizeof f);
+    return f;
+  }
+
   static __m512i load(const void* x, int64_t at) { return _mm512_loadu_si512(static_cast<const uint16_t*>(x) + at); }
-  static __m512 mac(__m512 sum, __m512i codes, __m512i x) { return _mm512_dpbf16_ps(sum, (__m512bh)codes, (__m512bh)x); }
+  static __m512 mac(__m512 sum, __m512i codes, __m512i x) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)codes, (__m512bh)x);
+  }
 
   template <int kTokens>
   static void run(const Stream* rows, int n, const void* const* x, float* out, int64_t out_stride) {
@@ -48,7 +59,8 @@ void stock_row(const uint16_t* w, int n, const uint16_t* const* x, float* out, i
   for (int t = 0; t < kTokens; ++t) out[t * out_stride] = lane_sum_512(sum[t]);
 }
 
-void stock_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out, int64_t out_stride) {
+void stock_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out,
+                int64_t out_stride) {
   using Row = void (*)(const uint16_t*, int, const uint16_t* const*, float*, int64_t);
   static constexpr Row kRow[] = {stock_row<1>, stock_row<2>, stock_row<3>, stock_row<4>};
   for (int64_t row = 0; row < rows; ++row, w += n)

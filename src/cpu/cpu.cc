@@ -9,24 +9,29 @@ namespace {
 
 Status require(bool has, const char* what) {
   if (has) return {};
-  return error(Code::unsupported_cpu, "this CPU lacks " + std::string(what) + " (it has: " + cpu::describe(cpu::features()) + ")");
+  return error(Code::unsupported_cpu,
+               "this CPU lacks " + std::string(what) + " (it has: " + cpu::describe(cpu::features()) + ")");
 }
 
 template <const cpu::Kernels& kernels>
 constexpr Backend cpu_backend(const char* name, const char* description, Status (*supported)()) {
-  return {name, description, /*automatic=*/true, /*table_limits=*/false, supported,
+  return {name,
+          description,
+          /*automatic=*/true,
+          /*table_limits=*/false,
+          supported,
           [](const Variant&, const Shape& max, int threads) { return cpu::scratch_bytes(kernels, max, threads); },
           [](const Call& call, const Workspace& ws) { return cpu::run(kernels, call, ws); }};
 }
 
 }  // namespace
 
-#define MXK_CPU_BACKEND(symbol, description, has, needs)  \
-  namespace cpu {                                         \
-  extern const Kernels kernels_##symbol;                  \
-  }                                                       \
-  extern const Backend backend_##symbol;                  \
-  const Backend backend_##symbol =                        \
+#define MXK_CPU_BACKEND(symbol, description, has, needs) \
+  namespace cpu {                                        \
+  extern const Kernels kernels_##symbol;                 \
+  }                                                      \
+  extern const Backend backend_##symbol;                 \
+  const Backend backend_##symbol =                       \
       cpu_backend<cpu::kernels_##symbol>(#symbol, description, [] { return require(cpu::features().has, needs); });
 
 MXK_CPU_BACKEND(generic, "portable C++, 16-byte vectors", any, "nothing")

@@ -24,7 +24,7 @@ struct RowStreams {
   int tiles_left;                    // tiles until the walk ends, these included
   const uint8_t* next_w[kTileRows];  // where the walk goes on; prefetched with the same steps
   const uint8_t* next_s[kTileRows];
-  bool prefetch_to_l2;               // see cpu::Features
+  bool prefetch_to_l2;  // see cpu::Features
 };
 
 struct Kernels {
@@ -38,14 +38,16 @@ struct Kernels {
 
   // h[i] = act(g, u) in fp32, rounded to bf16, written as elements [at, at + 32) of a packed row of n. gu holds g and u
   // of one h in turn; bias likewise, or null.
-  void (*activate)(const float* gu, const float* bias, float limit, float alpha, float shift, void* packed, int64_t at, int64_t n);
+  void (*activate)(const float* gu, const float* bias, float limit, float alpha, float shift, void* packed, int64_t at,
+                   int64_t n);
 
   // 32 bf16 values as elements [at, at + 32) of a packed row of n; at may run on to the end of the padding.
   void (*pack)(const uint16_t* values, void* packed, int64_t at, int64_t n);
 
   // The two inner loops of the `stock` baseline: a weight row to bf16 in memory, and bf16 rows times bf16 tokens.
   void (*unpack_row)(const uint8_t* w, const uint8_t* s, int n, uint16_t* out);
-  void (*gemm_rows)(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out, int64_t out_stride);
+  void (*gemm_rows)(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out,
+                    int64_t out_stride);
 };
 
 }  // namespace mxk::cpu

@@ -62,9 +62,16 @@ struct Run {
   const RoutePlan plan;
 
   Run(const Kernels& kernels, const Call& c, const Workspace& w)
-      : k(kernels), call(c), ws(w), K(c.shape.K), I(c.shape.I), top_k(c.shape.k), threads(w.pool->threads()),
+      : k(kernels),
+        call(c),
+        ws(w),
+        K(c.shape.K),
+        I(c.shape.I),
+        top_k(c.shape.k),
+        threads(w.pool->threads()),
         at(kernels, c.shape, threads),
-        plan(plan_routes(c.topk_ids, c.shape.T * c.shape.k, c.first_expert, c.shape.E, reinterpret_cast<int32_t*>(w.scratch + at.plan))) {}
+        plan(plan_routes(c.topk_ids, c.shape.T * c.shape.k, c.first_expert, c.shape.E,
+                         reinterpret_cast<int32_t*>(w.scratch + at.plan))) {}
 
   unsigned char* x_row(int64_t token) const { return ws.scratch + at.x + token * packed_bytes(k, K); }
   unsigned char* a_row(int64_t position) const { return ws.scratch + at.a + position * packed_bytes(k, I); }
@@ -147,7 +154,8 @@ void Run::stage1(int thread) const {
   for (int a = 0; a < plan.active; ++a) {
     Slice own, unused;
     RowStreams rs = w13_streams(a, thread, &own);
-    set_next(rs, a + 1 < plan.active ? w13_streams(a + 1, thread, &unused) : w2_streams(0, slice(K, kSumRows, thread, threads)));
+    set_next(rs, a + 1 < plan.active ? w13_streams(a + 1, thread, &unused)
+                                     : w2_streams(0, slice(K, kSumRows, thread, threads)));
     rs.tiles = kBlock / 2;
     float* out = thread_out(thread);
     for (int64_t h = own.begin; h < own.end; h += kBlock, advance(rs, rs.tiles)) {

@@ -16,7 +16,8 @@ struct Features {
   bool neon = false;
 
   // Prefetch weights into L2 and let the loads fetch them from there, instead of all the way into L1. On AMD Zen 4 the
-  // few L1 miss buffers bound a prefetch to L1 at 11 GB/s a core, a prefetch to L2 is bound by memory; Zen 5 prefers L1.
+  // few L1 miss buffers bound a prefetch to L1 at 11 GB/s a core, a prefetch to L2 is bound by memory; Zen 5 prefers
+  // L1.
   bool prefetch_to_l2 = false;
 };
 const Features& features();

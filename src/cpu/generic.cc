@@ -47,6 +47,7 @@ struct Generic : PackedF32<Generic> {
 }  // namespace
 
 extern const Kernels kernels_generic;
-const Kernels kernels_generic{Generic::kChunk, Generic::kChunk * 4, rows<Tile<Generic>>, activate<Generic>, Generic::pack, unpack_row<Generic>, gemm_rows<Generic>};
+const Kernels kernels_generic{Generic::kChunk, Generic::kChunk * 4, rows<Tile<Generic>>, activate<Generic>,
+                              Generic::pack,   unpack_row<Generic>, gemm_rows<Generic>};
 
 }  // namespace mxk::cpu

@@ -8,8 +8,8 @@
 //   pack(values, packed, at, n)  Kernels::pack; PackedF32 gives it to those that define
 //   place(i)                where activation i goes in a packed row, so that it meets weight i
 //   decode(p, groups, w)    the codes of one row's chunk as fp32; groups < kChunk/32 only at the end of a row
-//   lane_scales(s, groups)  V whose lane holds the scale of the group that lane belongs to, exact for 0x00..0xFE (rows()
-//                           takes care of 0xFF)
+//   lane_scales(s, groups)  V whose lane holds the scale of the group that lane belongs to, exact for 0x00..0xFE,
+//                           infinity for 0xFF
 //   fma(a, b, c), load(p), lane_sum(v)
 #pragma once
 
@@ -44,7 +44,8 @@ struct Ints<float __attribute__((vector_size(64)))> {
   using bytes = uint8_t __attribute__((vector_size(16)));
 };
 
-// One scale, 0x00..0xFE: as e8m0() of core/formats.h, which this file must not include (see cpu.h).
+// One scale, 0x00..0xFE (0xFF gives infinity): as e8m0() of core/formats.h, which this file must not include (see
+// cpu.h).
 inline float e8m0(uint8_t e) {
   const uint32_t u = e == 0 ? 0x00400000u : uint32_t{e} << 23;
   float f;
@@ -74,7 +75,8 @@ inline void prefetch_lines(const Stream& row, int64_t at) {
   }
 }
 
-// kRows rows times kTokens tokens. The codes of a chunk are summed in fp32 and then scaled, so every E8M0 byte is exact.
+// kRows rows times kTokens tokens. The codes of a chunk are summed in fp32 and then scaled, so every E8M0 byte is
+// exact.
 template <class Isa, int kRows, int kTokens>
 inline void dot_rows(const Stream* rows, int n, const void* const* x, float* out, int64_t out_stride) {
   using V = typename Isa::V;
@@ -102,9 +104,9 @@ inline void dot_rows(const Stream* rows, int n, const void* const* x, float* out
     for (int r = 0; r < kRows; ++r) out[t * out_stride + r] = Isa::lane_sum(sum[r][t]);
 }
 
-// A register tile of an Isa for 1 to 4 tokens. AVX-512 files have their own.
+// A register tile of an Isa for 1 to 4 tokens, and activation i of a packed row of n. AVX-512 files have their own.
 template <class Isa>
-struct Tile {
+struct Tile : Isa {
   static constexpr int kRows = Isa::kRows;
   template <int kTokens>
   static void run(const Stream* rows, int n, const void* const* x, float* out, int64_t out_stride) {
@@ -129,23 +131,38 @@ inline int pass_size(int tokens, int max) {
   return (tokens + passes - 1) / passes;
 }
 
-// Is a scale of these rows NaN? Then that row's product is NaN with any activations, and kernels need not produce it.
-inline bool has_nan_scale(const Stream* rows, int count, int groups) {
-  using Bytes = uint8_t __attribute__((vector_size(16)));
-  Bytes top = {};
-  for (int r = 0; r < count; ++r)
-    for (int i = 0; i < groups; i += 16) {
-      Bytes v = {};
-      if (groups >= 16)  // the last load overlaps the one before
-        __builtin_memcpy(&v, rows[r].s + (i + 16 <= groups ? i : groups - 16), sizeof v);
-      else
-        for (int g = 0; g < groups; ++g) v[g] = rows[r].s[g];
-      top = top > v ? top : v;
+inline bool is_finite(float f) {
+  uint32_t u;
+  __builtin_memcpy(&u, &f, 4);
+  return (u & 0x7F800000u) != 0x7F800000u;
+}
+
+// One row times one token in the order of the reference: the codes of a group are summed whole, then scaled.
+template <class Tile>
+inline float exact_row(const Stream& row, int n, const void* x) {
+  constexpr float kMagnitude[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  float sum = 0;
+  for (int g = 0; g < n / 32; ++g) {
+    float part = 0;
+    for (int i = 32 * g; i < 32 * (g + 1); ++i) {
+      const int code = row.w[i / 2] >> (4 * (i % 2)) & 15;
+      part += (code & 8 ? -kMagnitude[code & 7] : kMagnitude[code & 7]) * Tile::activation(x, i, n);
     }
-  const auto nan = top == 255;
-  uint64_t words[2];
-  __builtin_memcpy(words, &nan, sizeof words);
-  return (words[0] | words[1]) != 0;
+    sum += (row.s[g] == 255 ? __builtin_nanf("") : e8m0(row.s[g])) * part;
+  }
+  return sum;
+}
+
+// Kernels sum a group in several lanes and scale those, which is the same unless a lane overflows and its group does
+// not, and they take the NaN scale 0xFF for infinity. Both leave a result that is not finite, so those are computed
+// again.
+template <class Tile>
+inline void mend_infinities(const Stream* rows, int n, int tokens, const void* const* x, float* out,
+                            int64_t out_stride) {
+  for (int t = 0; t < tokens; ++t)
+    for (int r = 0; r < kTileRows; ++r)
+      if (!is_finite(out[t * out_stride + r])) [[unlikely]]
+        out[t * out_stride + r] = exact_row<Tile>(rows[r], n, x[t]);
 }
 
 template <class Tile>
@@ -170,16 +187,15 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
       for (int r = 0; r < kTileRows; ++r) row[r].ahead = 0;
       t += pass;
     }
-    if (has_nan_scale(row, kTileRows, n / 32)) [[unlikely]]
-      for (int r = 0; r < kTileRows; ++r)
-        if (has_nan_scale(row + r, 1, n / 32))
-          for (int t = 0; t < tokens; ++t) out[t * out_stride + tile * kTileRows + r] = __builtin_nanf("");
+    mend_infinities<Tile>(row, n, tokens, x, out + tile * kTileRows, out_stride);
   }
 }
 
-// ---- activate() and pack(): 32 activations into the packed row -------------------------------------------------------
+// ---- activate() and pack(): 32 activations into the packed row
+// -------------------------------------------------------
 
-// Packed rows of fp32 whose order has the same shape in every block: place(i) - place(0) for i < 32 is added to place(at).
+// Packed rows of fp32 whose order has the same shape in every block: place(i) - place(0) for i < 32 is added to
+// place(at).
 template <class Isa>
 struct PackedF32 {
   static void pack(const uint16_t* values, void* packed, int64_t at, int64_t) {
@@ -189,6 +205,7 @@ struct PackedF32 {
       __builtin_memcpy(block + Isa::place(i), &u, 4);
     }
   }
+  static float activation(const void* packed, int i, int) { return static_cast<const float*>(packed)[Isa::place(i)]; }
 };
 
 // exp(x) to about 1 ulp for results in the normal range; 0 and infinity beyond it, NaN for NaN. 2^n * e^r with r in
@@ -196,7 +213,8 @@ struct PackedF32 {
 template <class V>
 inline V exp(V x) {
   using I = typename Ints<V>::type;
-  const V high = V{} + 88.8f, low = V{} - 104.0f, magic = V{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const V high = V{} + 88.8f, low = V{} - 104.0f,
+          magic = V{} + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   x = x > high ? high : x;
   x = x < low ? low : x;
   const V shifted = x * 1.44269504f + magic;
@@ -226,7 +244,8 @@ inline typename Ints<V>::type bf16_bits(V v) {
 }
 
 template <class Isa>
-void activate(const float* gu, const float* bias, float limit, float alpha, float shift, void* packed, int64_t at, int64_t n) {
+void activate(const float* gu, const float* bias, float limit, float alpha, float shift, void* packed, int64_t at,
+              int64_t n) {
   using V = typename Isa::V;
   constexpr int kLanes = sizeof(V) / sizeof(float);
   float g[kBlock], u[kBlock];
@@ -249,7 +268,8 @@ void activate(const float* gu, const float* bias, float limit, float alpha, floa
   Isa::pack(h, packed, at, n);
 }
 
-// ---- the inner loops of the stock baseline ---------------------------------------------------------------------------
+// ---- the inner loops of the stock baseline
+// ---------------------------------------------------------------------------
 
 // E2M1 codes to fp32: 0x3F000000 + (m << 22) has the exponent and mantissa of every magnitude m but 0 and 1/2.
 template <class V, class I>
@@ -305,14 +325,24 @@ inline void gemm_row(const uint16_t* w, int n, const uint16_t* const* x, float* 
 }
 
 template <class Isa>
-void gemm_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out, int64_t out_stride) {
+void gemm_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out,
+               int64_t out_stride) {
   for (int64_t row = 0; row < rows; ++row, w += n)
     for (int t = 0; t < tokens;) {
       float* o = out + t * out_stride + row;
       switch (pass_size(tokens - t, 4)) {
-        case 1: gemm_row<Isa, 1>(w, n, x + t, o, out_stride); t += 1; break;
-        case 2: gemm_row<Isa, 2>(w, n, x + t, o, out_stride); t += 2; break;
-        case 3: gemm_row<Isa, 3>(w, n, x + t, o, out_stride); t += 3; break;
+        case 1:
+          gemm_row<Isa, 1>(w, n, x + t, o, out_stride);
+          t += 1;
+          break;
+        case 2:
+          gemm_row<Isa, 2>(w, n, x + t, o, out_stride);
+          t += 2;
+          break;
+        case 3:
+          gemm_row<Isa, 3>(w, n, x + t, o, out_stride);
+          t += 3;
+          break;
         default: gemm_row<Isa, 4>(w, n, x + t, o, out_stride); t += 4;
       }
     }

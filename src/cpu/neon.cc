@@ -24,8 +24,10 @@ struct Neon : PackedF32<Neon> {
   static constexpr int64_t place(int64_t i) { return i / 32 * 32 + i % 2 * 16 + i % 32 / 2; }
 
   static void planes(uint8x16_t nibbles, V* w) {
-    static constexpr uint8_t kUpper[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, 0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
-    static constexpr uint8_t kLower[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0, 0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
+    static constexpr uint8_t kUpper[16] = {0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40,
+                                           0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
+    static constexpr uint8_t kLower[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0,
+                                           0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
     const uint8x16_t u = vqtbl1q_u8(vld1q_u8(kUpper), nibbles), l = vqtbl1q_u8(vld1q_u8(kLower), nibbles);
     const uint16x8_t first = vreinterpretq_u16_u8(vzip1q_u8(l, u)), second = vreinterpretq_u16_u8(vzip2q_u8(l, u));
     w[0] = V(vshll_n_u16(vget_low_u16(first), 16));
@@ -47,6 +49,7 @@ struct Neon : PackedF32<Neon> {
 }  // namespace
 
 extern const Kernels kernels_neon;
-const Kernels kernels_neon{Neon::kChunk, Neon::kChunk * 4, rows<Tile<Neon>>, activate<Neon>, Neon::pack, unpack_row<Neon>, gemm_rows<Neon>};
+const Kernels kernels_neon{Neon::kChunk, Neon::kChunk * 4, rows<Tile<Neon>>, activate<Neon>,
+                           Neon::pack,   unpack_row<Neon>, gemm_rows<Neon>};
 
 }  // namespace mxk::cpu

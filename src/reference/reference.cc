@@ -37,9 +37,9 @@ float activate(float g, float u, const ActParams& p) {
 float round_to_bf16(float f) { return bf16_to_f32(f32_to_bf16(f)); }
 
 struct Memory {
-  float* x;       // [T, K]
-  float* a;       // [R, I] activations, rounded to bf16
-  float* d;       // [R, K] W2 a + b2 of every local route
+  float* x;  // [T, K]
+  float* a;  // [R, I] activations, rounded to bf16
+  float* d;  // [R, K] W2 a + b2 of every local route
   int32_t* plan;
   static size_t bytes(const Shape& s) {
     const size_t R = size_t(s.T) * s.k;
@@ -65,28 +65,36 @@ Status run(const Call& c, const Workspace& ws) {
     const Slice own = slice(rows, 1, thread, ws.pool->threads());
     for (int a = 0; a < plan.active; ++a)
       for (int64_t row = own.begin; row < own.end; ++row)
-        for (int p = plan.begin[a]; p < plan.begin[a + 1]; ++p) row_of_expert(int64_t{plan.expert[a]}, row, int64_t{plan.order[p]});
+        for (int p = plan.begin[a]; p < plan.begin[a + 1]; ++p)
+          row_of_expert(int64_t{plan.expert[a]}, row, int64_t{plan.order[p]});
   };
 
   ws.pool->parallel([&](int thread) {
-    stage(thread, [&](int64_t e, int64_t i, int64_t r) {
-      const float* x = m.x + r / k * K;
-      const auto w13 = [&](int64_t j) {  // row j of expert e
-        const int64_t row = e * 2 * I + j;
-        return dot(c.weights.w13 + row * (K / 2), c.weights.s13 + row * (K / kGroup), x, K) + (c.weights.b13 ? c.weights.b13[row] : 0.0f);
-      };
-      const bool interleaved = v.rows == Rows::interleaved;
-      const float g = w13(interleaved ? 2 * i : i), u = w13(interleaved ? 2 * i + 1 : I + i);
-      m.a[r * I + i] = round_to_bf16(activate(g, u, v.act_params));
-    }, I);
+    stage(
+        thread,
+        [&](int64_t e, int64_t i, int64_t r) {
+          const float* x = m.x + r / k * K;
+          const auto w13 = [&](int64_t j) {  // row j of expert e
+            const int64_t row = e * 2 * I + j;
+            return dot(c.weights.w13 + row * (K / 2), c.weights.s13 + row * (K / kGroup), x, K) +
+                   (c.weights.b13 ? c.weights.b13[row] : 0.0f);
+          };
+          const bool interleaved = v.rows == Rows::interleaved;
+          const float g = w13(interleaved ? 2 * i : i), u = w13(interleaved ? 2 * i + 1 : I + i);
+          m.a[r * I + i] = round_to_bf16(activate(g, u, v.act_params));
+        },
+        I);
 
     ws.pool->barrier();
 
-    stage(thread, [&](int64_t e, int64_t j, int64_t r) {
-      const int64_t row = e * K + j;
-      m.d[r * K + j] = dot(c.weights.w2 + row * (I / 2), c.weights.s2 + row * (I / kGroup), m.a + r * I, I) +
-                       (c.weights.b2 ? c.weights.b2[row] : 0.0f);
-    }, K);
+    stage(
+        thread,
+        [&](int64_t e, int64_t j, int64_t r) {
+          const int64_t row = e * K + j;
+          m.d[r * K + j] = dot(c.weights.w2 + row * (I / 2), c.weights.s2 + row * (I / kGroup), m.a + r * I, I) +
+                           (c.weights.b2 ? c.weights.b2[row] : 0.0f);
+        },
+        K);
   });
 
   // The sum over a token's routes runs in plan order: ascending local expert, ties by slot.
@@ -111,7 +119,9 @@ Status run(const Call& c, const Workspace& ws) {
 }  // namespace
 
 extern const Backend backend_ref;
-const Backend backend_ref{"ref", "plain fp32 loops: the semantics", false, false, [] { return Status{}; },
-                          [](const Variant&, const Shape& max, int) { return Memory::bytes(max); }, run};
+const Backend backend_ref{
+    "ref", "plain fp32 loops: the semantics", false,
+    false, [] { return Status{}; },           [](const Variant&, const Shape& max, int) { return Memory::bytes(max); },
+    run};
 
 }  // namespace mxk

@@ -57,7 +57,8 @@ struct Run {
   const Workspace& ws;
   const int64_t K = c.shape.K, I = c.shape.I, top_k = c.shape.k;
   const Layout at{c.shape};
-  const RoutePlan plan = plan_routes(c.topk_ids, static_cast<int>(c.shape.T * top_k), c.first_expert, c.shape.E, memory<int32_t>(at.plan));
+  const RoutePlan plan =
+      plan_routes(c.topk_ids, static_cast<int>(c.shape.T* top_k), c.first_expert, c.shape.E, memory<int32_t>(at.plan));
 
   template <class T>
   T* memory(size_t offset) const {
@@ -91,8 +92,9 @@ struct Run {
     for (int a = 0; a < plan.active; ++a) {
       const int64_t row = int64_t{plan.expert[a]} * 2 * I;
       const Weights& w = c.weights;
-      multiply(thread, a, {w.w13 + row * (K / 2), w.s13 + row * (K / kGroup), w.b13 ? w.b13 + row : nullptr, 2 * I, K},
-               [&](int p) { return c.x + plan.order[p] / top_k * K; }, memory<float>(at.gu));
+      multiply(
+          thread, a, {w.w13 + row * (K / 2), w.s13 + row * (K / kGroup), w.b13 ? w.b13 + row : nullptr, 2 * I, K},
+          [&](int p) { return c.x + plan.order[p] / top_k * K; }, memory<float>(at.gu));
     }
   }
 
@@ -115,8 +117,9 @@ struct Run {
     for (int a = 0; a < plan.active; ++a) {
       const int64_t row = int64_t{plan.expert[a]} * K;
       const Weights& w = c.weights;
-      multiply(thread, a, {w.w2 + row * (I / 2), w.s2 + row * (I / kGroup), w.b2 ? w.b2 + row : nullptr, K, I},
-               [&](int p) { return memory<uint16_t>(at.a) + p * I; }, memory<float>(at.d));
+      multiply(
+          thread, a, {w.w2 + row * (I / 2), w.s2 + row * (I / kGroup), w.b2 ? w.b2 + row : nullptr, K, I},
+          [&](int p) { return memory<uint16_t>(at.a) + p * I; }, memory<float>(at.d));
     }
   }
 
@@ -164,7 +167,12 @@ Status run(const Call& call, const Workspace& ws) {
 }  // namespace
 
 extern const Backend backend_stock;
-const Backend backend_stock{"stock", "baseline: unpack touched experts to bf16 in memory, then GEMM", false, false, [] { return Status{}; },
-                            [](const Variant&, const Shape& max, int) { return Layout(max).bytes; }, run};
+const Backend backend_stock{"stock",
+                            "baseline: unpack touched experts to bf16 in memory, then GEMM",
+                            false,
+                            false,
+                            [] { return Status{}; },
+                            [](const Variant&, const Shape& max, int) { return Layout(max).bytes; },
+                            run};
 
 }  // namespace mxk
