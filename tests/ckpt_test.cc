@@ -267,6 +267,18 @@ TEST(Layers, MissingTensorsAreNamed) {
   Opened(items).expect_problem("tensor 'experts.3.gate_proj.weight' is missing");
 }
 
+TEST(Layers, EitherFusedBiasMayStandAlone) {
+  for (const bool of_w13 : {true, false}) {
+    const Opened o(fused("") + std::vector<Item>{of_w13 ? item("w13_bias", Type::F32, {E, 2 * I}, 1)
+                                                        : item("w2_bias", Type::F32, {E, K}, 1)});
+    Layer l;
+    ASSERT_TRUE(o.c->load(0, Rows::stacked, 1, 1, &l).ok());
+    EXPECT_EQ(l.weights.b13 != nullptr, of_w13);
+    EXPECT_EQ(l.weights.b2 != nullptr, !of_w13);
+    EXPECT_EQ(of_w13 ? l.b13.size() : l.b2.size(), static_cast<size_t>(of_w13 ? 2 * I : K));
+  }
+}
+
 TEST(Layers, MisshapenTensorsAreNamed) {
   const auto problem = [](std::vector<Item> items, std::string_view ending, Type type, std::vector<int64_t> shape,
                           std::string_view fragment) {
@@ -378,6 +390,11 @@ TEST(Layers, Numbering) {
     EXPECT_EQ(bare.c->layers()[i].prefix, prefixes[i]);
     EXPECT_EQ(bare.c->layers()[i].index, static_cast<int>(i));
   }
+
+  const Opened natural(fused("h.10.") + fused("h.9.") + fused("h.0.") + fused("h_2_"));
+  ASSERT_EQ(natural.c->layers().size(), 4u);
+  const char* in_order[] = {"h.0.", "h.9.", "h.10.", "h_2_"};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(natural.c->layers()[i].prefix, in_order[i]);
 
   const Opened twice(fused("model.layers.3.") + gptoss("model.mtp.layers.3."));
   ASSERT_EQ(twice.c->layers().size(), 1u);

@@ -293,6 +293,17 @@ def test_run_errors():
     run(2, "--first-expert", "--first-expert", "1e9x")
     run(2, "--out-dtype", "--out-dtype", "f16")
     check(sorted(f for f in os.listdir(".") if "tmp" in f) == [], "temporary files are left")
+    # A link is followed, and stays one; a message nobody can read does not change the exit status.
+    os.symlink("target.y", "link.y")
+    plain = ["run", "--variant", "glm", "--layer", "plain.safetensors", "--output", "link.y", "--input"]
+    mxk(*plain, "good.safetensors", expect=1)  # to nowhere
+    with open("target.y", "wb"):
+        pass
+    mxk(*plain, "good.safetensors")
+    check(os.path.islink("link.y") and read_safetensors("target.y")["y"][1] == [1, 64], "the link was not followed")
+    with open("/dev/full", "w") as full:
+        code = subprocess.run([MXK, *plain, "nowhere"], stderr=full, stdout=subprocess.DEVNULL).returncode
+    check(code == 1, f"exit {code} where stderr cannot be written")
     small = ["--layers", 2, "--experts", 2, "--hidden", 64, "--intermediate", 32]
     mxk("make-checkpoint", "two", "--variant", "glm", *small)
     run(2, "0-1", layer="two")

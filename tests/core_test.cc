@@ -436,6 +436,8 @@ TEST_P(EngineOf, ErrorsLeaveTheOutputAlone) {
   };
   expect_error(*engine, Code::bad_argument, "null", [](Call& c) { c.weights.w13 = nullptr; });
   expect_error(*engine, Code::bad_argument, "null", [](Call& c) { c.weights.s13 = nullptr; });
+  expect_error(*engine, Code::bad_argument, "first_expert=-2", [](Call& c) { c.first_expert = -2; });
+  expect_error(*engine, Code::bad_dtype, "out_dtype=7", [](Call& c) { c.out_dtype = static_cast<Dtype>(7); });
   expect_error(*engine, Code::bad_argument, "null", [](Call& c) { c.weights.w2 = nullptr; });
   expect_error(*engine, Code::bad_argument, "null", [](Call& c) { c.weights.s2 = nullptr; });
   expect_error(*engine, Code::bad_argument, "null", [](Call& c) { c.x = nullptr; });

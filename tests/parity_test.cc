@@ -332,6 +332,36 @@ TEST_P(Parity, EveryScaleByteOfW2) {
   expect_every_byte(*engine, *ref, bytes, variant, stock, row, row + 1);
 }
 
+// Products that cancel inside a group whose scale is the largest: their sum is zero however the kernel divides the
+// group, although a part of it times the scale would be infinite.
+TEST_P(Parity, GroupsThatCancelDoNotOverflow) {
+  const Shape s = largest({32, 1, 1, small() ? 96 : 544, 32});
+  if (s.T < 16 || stock) GTEST_SKIP() << "the shape is beyond this backend, or it unpacks to infinity";
+  Random random(1003);
+  Layer layer(variant, s, random);
+  Batch batch(s, Routing::one_hot, 1, Dtype::f32, random);
+  const auto fill = [](Buffer& b, int value) {
+    b.unseal();
+    std::memset(b.data(), value, b.size());
+  };
+  fill(layer.w13, 0x77);  // all weights are 6 * 2^127
+  fill(layer.s13, 0xFE);
+  layer.b13 = Buffer();
+  layer.b2 = Buffer();
+  auto engine = engine_under_test(backend, variant, s);
+  for (int group : {0, s.K / 32 - 1})
+    for (int distance = 1; distance < 32; ++distance) {
+      fill(batch.x, 0);
+      for (int t = 0; t < s.T; ++t) {
+        uint16_t* x = batch.x.as<uint16_t>() + int64_t{t} * s.K + 32 * group;
+        x[t % 32] = to_bf16(1);
+        x[(t + distance) % 32] = to_bf16(-1);
+      }
+      const std::vector<float> y = run(*engine, make_call(variant, s, layer, batch), Dtype::f32);
+      ASSERT_EQ(std::count(y.begin(), y.end(), 0.0f), static_cast<int64_t>(y.size())) << group << " " << distance;
+    }
+}
+
 // ---- special activations -------------------------------------------------------------------------------------------
 
 TEST_P(Parity, SpecialActivations) {
