@@ -40,16 +40,15 @@ inline void place_block(const uint16_t* values, int64_t at, int64_t n, Put&& put
   }
 }
 
-// The bytes from the start of a packed row to activation i, for planes of `size` bytes with `half` from a lower half to
-// its upper half and `step` from lane to lane.
-inline int64_t place_in_planes(int i, int n, int64_t size, int64_t half, int64_t step) {
-  int64_t at = 0;
-  uint16_t one_hot[kBlock] = {};
-  one_hot[i % kBlock] = 1;
-  place_block(one_hot, i / kBlock * kBlock, n, [&](int64_t plane, int lane, uint16_t lower, uint16_t upper) {
-    if (lower || upper) at = plane * size + lane * step + (upper ? half : 0);
-  });
-  return at;
+// Where place_block() puts activation i.
+struct Place {
+  int plane, lane, half;
+};
+inline Place place_of(int i, int n) {
+  const int span = i / kSpan * kSpan, group = i % 128 / 32, word = i % 32 / 8, half = i % 8 / 4;
+  if (span + kSpan > n) return {i / 128 * 4 + i % 4, 4 * group + word, half};
+  const int load = i % kSpan / 128;
+  return {span / kPlane + ((load - word) & 3) * 4 + i % 4, 4 * group + load, half};
 }
 
 inline __m512i code_table() {

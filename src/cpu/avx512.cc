@@ -16,7 +16,8 @@ namespace {
 
 struct Fp32 {
   using V = float __attribute__((vector_size(64)));
-  static constexpr int kRows = 2;
+  using Bits = uint32_t;
+  static constexpr int kRows = 2, kChunk = 128;
 
   static void pack(const uint16_t* values, void* packed, int64_t at, int64_t n) {
     uint32_t* row = static_cast<uint32_t*>(packed);
@@ -27,9 +28,8 @@ struct Fp32 {
   }
 
   static float activation(const void* packed, int i, int n) {
-    float f;
-    __builtin_memcpy(&f, static_cast<const char*>(packed) + place_in_planes(i, n, kPlane * 4, 64, 4), sizeof f);
-    return f;
+    const Place p = place_of(i, n);
+    return static_cast<const float*>(packed)[p.plane * kPlane + 16 * p.half + p.lane];
   }
 
   struct Pair {

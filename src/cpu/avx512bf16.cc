@@ -19,7 +19,8 @@ namespace {
 
 struct Bf16 {
   using V = float __attribute__((vector_size(64)));
-  static constexpr int kRows = 2;
+  using Bits = uint16_t;
+  static constexpr int kRows = 2, kChunk = 128;
 
   static void pack(const uint16_t* values, void* packed, int64_t at, int64_t n) {
     uint32_t* row = static_cast<uint32_t*>(packed);
@@ -29,9 +30,8 @@ struct Bf16 {
   }
 
   static float activation(const void* packed, int i, int n) {
-    uint16_t b;
-    __builtin_memcpy(&b, static_cast<const char*>(packed) + place_in_planes(i, n, kPlane * 2, 2, 4), sizeof b);
-    const uint32_t u = uint32_t{b} << 16;
+    const Place p = place_of(i, n);
+    const uint32_t u = uint32_t{static_cast<const uint16_t*>(packed)[p.plane * kPlane + 2 * p.lane + p.half]} << 16;
     float f;
     __builtin_memcpy(&f, &u, sizeof f);
     return f;

@@ -5,7 +5,8 @@
 //   V                       vector of fp32, `vector_size` extension; kLanes lanes
 //   kChunk, kPlanes         weights decoded per step, as kPlanes vectors: kChunk == kPlanes * kLanes
 //   kRows                   rows decoded together
-//   pack(values, packed, at, n)  Kernels::pack; PackedF32 gives it to those that define
+//   pack(values, packed, at, n), activation(packed, i, n), Bits: Kernels::pack, its inverse, and the type of a packed
+//                           activation's bits; PackedF32 gives them to those that define
 //   place(i)                where activation i goes in a packed row, so that it meets weight i
 //   decode(p, groups, w)    the codes of one row's chunk as fp32; groups < kChunk/32 only at the end of a row
 //   lane_scales(s, groups)  V whose lane holds the scale of the group that lane belongs to, exact for 0x00..0xFE,
@@ -137,7 +138,8 @@ inline bool is_finite(float f) {
   return (u & 0x7F800000u) != 0x7F800000u;
 }
 
-// One row times one token in the order of the reference: the codes of a group are summed whole, then scaled.
+// One row without NaN scales times one token in the order of the reference: the codes of a group are summed whole, then
+// scaled.
 template <class Tile>
 inline float exact_row(const Stream& row, int n, const void* x) {
   constexpr float kMagnitude[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
@@ -148,21 +150,62 @@ inline float exact_row(const Stream& row, int n, const void* x) {
       const int code = row.w[i / 2] >> (4 * (i % 2)) & 15;
       part += (code & 8 ? -kMagnitude[code & 7] : kMagnitude[code & 7]) * Tile::activation(x, i, n);
     }
-    sum += (row.s[g] == 255 ? __builtin_nanf("") : e8m0(row.s[g])) * part;
+    sum += e8m0(row.s[g]) * part;
   }
   return sum;
 }
 
-// Kernels sum a group in several lanes and scale those, which is the same unless a lane overflows and its group does
-// not, and they take the NaN scale 0xFF for infinity. Both leave a result that is not finite, so those are computed
-// again.
+inline bool has_nan_scale(const uint8_t* s, int groups) {
+  for (int g = 0; g < groups; ++g)
+    if (s[g] == 255) return true;
+  return false;
+}
+
+// Which of up to kMaxTokens tokens have only finite activations, found out when first asked.
 template <class Tile>
-inline void mend_infinities(const Stream* rows, int n, int tokens, const void* const* x, float* out,
-                            int64_t out_stride) {
+class FiniteTokens {
+ public:
+  FiniteTokens(const void* const* x, int n) : x_(x), n_(n) {}
+  bool operator[](int t) {
+    const uint32_t bit = uint32_t{1} << t;
+    if (!(known_ & bit)) {
+      known_ |= bit;
+      using Bits = typename Tile::Bits;  // in whatever order, padding included
+      constexpr Bits kExponent = sizeof(Bits) == 2 ? Bits{0x7F80} : static_cast<Bits>(0x7F800000u);
+      const Bits* packed = static_cast<const Bits*>(x_[t]);
+      bool finite = true;
+      for (int i = 0; i < (n_ + Tile::kChunk - 1) / Tile::kChunk * Tile::kChunk; ++i)
+        finite &= (packed[i] & kExponent) != kExponent;
+      finite_ |= finite ? bit : 0;
+    }
+    return finite_ & bit;
+  }
+
+ private:
+  static_assert(kMaxTokens <= 32);
+  const void* const* x_;
+  int n_;
+  uint32_t known_ = 0, finite_ = 0;
+};
+
+// Kernels sum a group in several lanes and scale those, which is the same unless a lane overflows and its group does
+// not, and they take the NaN scale 0xFF for infinity. Both leave a result that is not finite, so those are looked at
+// again. Activations that are not finite explain it by themselves, and must not make a call slow.
+template <class Tile>
+inline void mend_infinities(const Stream* rows, int n, int tokens, const void* const* x, FiniteTokens<Tile>& finite,
+                            float* out, int64_t out_stride) {
   for (int t = 0; t < tokens; ++t)
-    for (int r = 0; r < kTileRows; ++r)
-      if (!is_finite(out[t * out_stride + r])) [[unlikely]]
-        out[t * out_stride + r] = exact_row<Tile>(rows[r], n, x[t]);
+    for (int r = 0; r < kTileRows; ++r) {
+      float& y = out[t * out_stride + r];
+      if (is_finite(y)) [[likely]]
+        continue;
+      const bool nan_already = y != y;
+      if (!finite[t] && nan_already) continue;
+      if (has_nan_scale(rows[r].s, n / 32))
+        y = __builtin_nanf("");
+      else if (finite[t])
+        y = exact_row<Tile>(rows[r], n, x[t]);
+    }
 }
 
 template <class Tile>
@@ -170,6 +213,7 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
   using Run = void (*)(const Stream*, int, const void* const*, float*, int64_t);
   static constexpr Run kRun[] = {dot_tile<Tile, 1>, dot_tile<Tile, 2>, dot_tile<Tile, 3>, dot_tile<Tile, 4>};
   const int ahead = tiles_ahead(int64_t{kTileRows} * (n / 2));
+  FiniteTokens<Tile> finite(x, n);
   for (int tile = 0; tile < rs.tiles; ++tile) {
     Stream row[kTileRows];
     const int there = tile + ahead;  // what is prefetched: a tile of this walk, or of the next
@@ -187,7 +231,7 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
       for (int r = 0; r < kTileRows; ++r) row[r].ahead = 0;
       t += pass;
     }
-    mend_infinities<Tile>(row, n, tokens, x, out + tile * kTileRows, out_stride);
+    mend_infinities<Tile>(row, n, tokens, x, finite, out + tile * kTileRows, out_stride);
   }
 }
 
@@ -198,6 +242,7 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
 // place(at).
 template <class Isa>
 struct PackedF32 {
+  using Bits = uint32_t;  // of a packed activation
   static void pack(const uint16_t* values, void* packed, int64_t at, int64_t) {
     float* block = static_cast<float*>(packed) + Isa::place(at);
     for (int i = 0; i < kBlock; ++i) {
