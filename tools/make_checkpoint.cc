@@ -41,7 +41,7 @@ void add_make_checkpoint_command(CLI::App& app) {
   sub->add_option("--intermediate", o->synthetic.I, "Intermediate size I; default: the variant's")
       ->check(CLI::Range(32, 1 << 20));
   add_seed(sub, &o->synthetic.seed);
-  sub->footer("Example:\n  mxk make-checkpoint /tmp/gptoss --variant gptoss --layers 2 --experts 32");
+  sub->footer("Example:\n  mxk make-checkpoint gptoss-layers --variant gptoss --layers 2 --experts 32");
   sub->callback([o] { make(*o); });
 }
 
