@@ -92,8 +92,10 @@ void check_run(Layer& layer, const mxk::Variant& v, const mxk::Shape& s, const s
     c.first_expert = first;
     c.y = y[i].data();
     c.out_dtype = mxk::Dtype::f32;
-    require((i == 0 ? layer.generic : layer.ref)->run(c).ok());
+    const mxk::Status status = (i == 0 ? layer.generic : layer.ref)->run(c);
+    require(status.code == (first < 0 && s.T > 0 ? mxk::Code::bad_argument : mxk::Code::ok));
   }
+  if (first < 0) return;
   for (size_t row = 0; row < rows; ++row) {
     int local = 0;
     for (size_t r = row * per_row; r < (row + 1) * per_row; ++r)
