@@ -235,8 +235,7 @@ void rows(const RowStreams& rs, int n, int tokens, const void* const* x, float* 
   }
 }
 
-// ---- activate() and pack(): 32 activations into the packed row
-// -------------------------------------------------------
+// ---- activate() and pack(): 32 activations into the packed row ----------------------------------------------------
 
 // Packed rows of fp32 whose order has the same shape in every block: place(i) - place(0) for i < 32 is added to
 // place(at).
@@ -313,8 +312,7 @@ void activate(const float* gu, const float* bias, float limit, float alpha, floa
   Isa::pack(h, packed, at, n);
 }
 
-// ---- the inner loops of the stock baseline
-// ---------------------------------------------------------------------------
+// ---- the inner loops of the stock baseline -------------------------------------------------------------------------
 
 // E2M1 codes to fp32: 0x3F000000 + (m << 22) has the exponent and mantissa of every magnitude m but 0 and 1/2.
 template <class V, class I>
