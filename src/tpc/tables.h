@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The constants that kernels read as a tensor: shuffle directions mostly. common.h names the rows.
+#pragma once
+
+#include <cstdint>
+
+namespace mxk::tpc {
+
+constexpr int kTableRows = 47;      // TABLE_ROWS of common.h
+constexpr int kSelfcheckRows = 56;  // rows of the output of mxk_selfcheck, 64 fp32 each
+void fill_tables(uint8_t* out);     // [kTableRows, 256]
+
+}  // namespace mxk::tpc
