@@ -24,6 +24,10 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mxkConfig.cmake ${CMAKE_CURRENT_BINARY
 set(MXK_PC_LIBS "-lmxk")
 if(NOT BUILD_SHARED_LIBS)
   set(MXK_PC_LIBS "-lmxk -lstdc++ -lm -pthread")  # a C program has no other way to know
+  if(MXK_TPC_EMU)
+    list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE dl)
+    string(JOIN " " MXK_PC_LIBS ${MXK_PC_LIBS} ${dl})
+  endif()
 endif()
 file(RELATIVE_PATH MXK_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/mxk.pc.in mxk.pc @ONLY)

@@ -394,6 +394,51 @@ def test_bench():
     check("not timed" in err, err)
 
 
+def test_bench_counts_emulated_kernels():
+    """tpc-emu is counted, not timed; nothing that is predicted may look like a measurement."""
+    names = [b["name"] for b in json.loads(mxk("info", "--json")[0])["backends"]]
+    common = ["bench", "--variant", "glm", "--checkpoint", "b"]
+    if "tpc-emu" not in names:
+        mxk(*common, "--backend", "tpc-emu", expect=2)
+        return
+    out, _ = mxk(*common, "--backend", "tpc-emu", "--tokens", "1,3", "--json", "slots.json")
+    check("predicted, issue-bound, not measured" in out and "floor" not in out and "GB/s" not in out, out)
+    with open("slots.json") as f:
+        report = json.load(f)
+    check(report["backend"] == "tpc-emu" and report["meaning"] == "predicted, issue-bound, not measured", "meaning")
+    check([r["T"] for r in report["rows"]] == [1, 3], f"rows: {report['rows']}")
+    for r in report["rows"]:
+        for kernel in ("w13", "w2"):
+            n = r["slots"][kernel]
+            check(n["total"] == n["load"] + n["spu"] + n["vpu"] + n["store"] > 0, f"slots: {n}")
+            check(n["vpu"] / 24 <= n["busiest_tpc"] < n["vpu"], f"busiest: {n}")
+            check(7 < r["vector_ops_per_chunk_row_and_route"][kernel] < 30, f"vector operations: {r}")
+        check(0 < r["rel_l2"] < 1.75e-3 and r["routes"] == 8 * r["T"] and 0 < r["experts"] <= 8, f"row: {r}")
+        per_route = r["predicted_issue_us"] / r["routes"]
+        check(abs(r["predicted_issue_us_per_route"] / per_route - 1) < 1e-9, f"per route: {r}")
+        check(abs(r["predicted_hbm_read_us"] - r["bytes"] / 2.2e6) < 1e-6 * r["bytes"], f"HBM: {r}")
+        check(not {"us", "gbps", "floor_us", "p10"} & set(r), f"a prediction has the name of a measurement: {r}")
+    check(not any(n.endswith("_us") and not n.startswith("predicted") for n in report["rows"][0]), "names")
+    again = json.loads(mxk(*common, "--tokens", 1, "--json", "-", MXK_BACKEND="tpc-emu")[0])
+    check(again["rows"][0] == report["rows"][0], "a count differs from run to run")
+    _, err = mxk("bench", "--compare", "slots.json", "kernel.json", expect=1)
+    check("predicted" in err, err)
+    _, err = mxk(*common, "--backend", "tpc-emu", "--tokens", 17, expect=1)
+    check("T=17" in err, err)
+    _, err = mxk("bench", "--variant", "glm", "--backend", "tpc-emu", "--checkpoint", "nan.safetensors", expect=1)
+    check("K=64" in err, err)  # beyond the limits of the variant
+    mxk(*common, "--backend", "tpc-emu", "--impl", "stock", expect=2)
+    mxk(*common, "--backend", "tpc-emu", "--json", "nowhere/file", expect=1)
+    bad = Layer(7, 8, 512, 512, False)
+    bad.s2 = b"\xff" * len(bad.s2)
+    bad.fused("nan512.safetensors")
+    bad = ["bench", "--variant", "glm", "--backend", "tpc-emu", "--checkpoint", "nan512.safetensors", "--tokens", 1]
+    _, err = mxk(*bad, "--json", "kept.json", expect=1)
+    check("not counted" in err and not os.path.exists("kept.json"), err)
+    out, _ = mxk("check", "--variant", "glm", "--checkpoint", "b", "--backend", "tpc-emu", "--tokens", "1,3")
+    check(out.endswith("[glm] PARITY PASS\n") and "tpc-emu" in out, out)
+
+
 def test_usage(variants):
     check(len(variants) >= 5 and {"name", "rows", "act", "limits", "serving"} <= set(variants[0]), "variants --json")
     out, _ = mxk("variants")
@@ -422,6 +467,7 @@ def main():
             (test_run_errors, []),
             (test_checkpoint_and_check, [variants]),
             (test_bench, []),
+            (test_bench_counts_emulated_kernels, []),
         ):
             try:
                 test(*args)

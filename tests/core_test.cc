@@ -17,7 +17,7 @@
 #include "core/pool.h"
 #include "layer.h"
 #include "mxk/moe.h"
-#include "reference_f64.h"
+#include "reference/exact.h"
 
 namespace mxk {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/exact.h"
 #include "reference/gate.h"
-#include "reference_f64.h"
 
 namespace mxk::test {
 

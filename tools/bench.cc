@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `mxk bench`: time of a layer on cold weights, beside the time of only reading the same bytes.
+// `mxk bench`: time of a layer on cold weights, beside the time of only reading the same bytes. Emulated kernels are
+// counted instead: slots.cc.
 #include "bench.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 
@@ -14,6 +16,7 @@
 #include "environment.h"
 #include "floor.h"
 #include "plan.h"
+#include "slots.h"
 #include "weights.h"
 
 namespace mxk::cli {
@@ -53,6 +56,15 @@ std::string date() {
   const std::time_t now = std::time(nullptr);
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
   return text;
+}
+
+// To standard output, to the file that was opened for it, or nowhere, as --json asks.
+void write_report(const Json& report, const std::string& json, ckpt::OutputFile& file) {
+  if (json.empty()) return;
+  if (json == "-") return print(report);
+  const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  require(file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  require(file.commit());
 }
 
 class Bench {
@@ -164,7 +176,6 @@ class Bench {
       rows.push_back(time(plan));
       if (table) print_row(rows.back());
     }
-    if (o_.json.empty()) return;
     const Json report = {{"env", environment_json()},
                          {"date", date()},
                          {"impl", o_.impl},
@@ -174,10 +185,7 @@ class Bench {
                          {"problem", source_.to_json()},
                          {"llc_bytes", llc_},
                          {"rows", rows}};
-    if (!table) return print(report);
-    const std::string text = report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-    require(file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
-    require(file.commit());
+    write_report(report, o_.json, file);
   }
 
  private:
@@ -235,10 +243,34 @@ class Bench {
   volatile uint64_t sink_ = 0;  // what the floor read: it cannot be left out
 };
 
+constexpr const char* kEmulation = "tpc-emu";
+
+#ifdef MXK_TPC_EMU
+// Does this ask for the emulated kernels, whose slots are counted and whose time means nothing?
+bool emulated(const BenchOptions& o) {
+  if (o.impl != "kernel") return false;
+  if (!o.backend.empty()) return o.backend == kEmulation;
+  const char* variable = std::getenv("MXK_BACKEND");
+  return variable && std::string(variable) == kEmulation;
+}
+
+void count(const BenchOptions& o) {
+  ckpt::OutputFile file;  // as in Bench::run
+  if (!o.json.empty() && o.json != "-") require(file.create(o.json));
+  const Source source(o.source);
+  const std::vector<int> tokens = o.tokens.empty() ? default_tokens(source.variant()) : o.tokens;
+  write_report(count_slots(source, tokens, o.routing, o.threads, o.json != "-"), o.json, file);
+}
+#else
+bool emulated(const BenchOptions&) { return false; }
+void count(const BenchOptions&) {}
+#endif
+
 void bench(const BenchOptions& o) {
   if (!o.compare.empty()) return compare_benches(o.compare[0], o.compare[1], o.json);
   if (o.source.variant.empty()) usage("--variant is required (or --compare A.json B.json)");
   if (!o.backend.empty() && o.impl != "kernel") usage("--backend {} contradicts --impl {}", o.backend, o.impl);
+  if (emulated(o)) return count(o);
   Bench(o).run();
 }
 
@@ -254,8 +286,9 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str();
   std::vector<std::string> kernels;
   for (const Backend* b : backends())
-    if (b->automatic) kernels.emplace_back(b->name);
-  sub->add_option("--backend", o->backend, "Kernel backend; default: MXK_BACKEND, else the first that runs here")
+    if (b->automatic || std::string(b->name) == kEmulation) kernels.emplace_back(b->name);
+  sub->add_option("--backend", o->backend,
+                  "Kernel backend; default: MXK_BACKEND, else the first that runs here. tpc-emu: count, time nothing")
       ->check(CLI::IsMember(kernels));
   add_threads(sub, &o->threads);
   add_tokens(sub, &o->tokens);

@@ -2,6 +2,7 @@
 //
 // `mxk check`: every backend against the fp32 reference, over token counts, activation sizes and routings.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <optional>
 
 #include "environment.h"
+#include "reference/exact.h"
 #include "weights.h"
 
 namespace mxk::cli {
@@ -47,11 +49,18 @@ std::vector<std::string> backends_to_check(const CheckOptions& o) {
   return names;
 }
 
-std::string cell(const Accuracy& a, const Gate& gate, bool gated) {
-  return fmt::format("{:.2e} {:.2e}{}", a.rel_l2, a.worst, gated && !gate.passes(a) ? "!" : " ");
+struct Result : Accuracy {
+  bool pass = true;   // what is not gated passes
+  bool ties = false;  // only once ties are set aside, see without_ties()
+};
+
+std::string cell(const Result& r) {
+  return fmt::format("{:.2e} {:.2e}{}", r.rel_l2, r.worst, !r.pass ? "!" : r.ties ? "~" : " ");
 }
 
-Json to_json(const Accuracy& a) { return {{"rel_l2", a.rel_l2}, {"worst_row", a.worst}, {"row", a.row}}; }
+Json to_json(const Result& r) {
+  return {{"rel_l2", r.rel_l2}, {"worst_row", r.worst}, {"row", r.row}, {"only_ties", r.ties}};
+}
 
 class Check {
  public:
@@ -102,16 +111,15 @@ class Check {
     require(ref_->run(source_.call(weights_, batch, reference_.data(), Dtype::f32)));
     const Gate gate = bf16_gate(reference_.data(), source_.rows(c.T), source_.K());
     for (const Candidate& candidate : candidates_) {
-      const Accuracy bf16 = measure(c, batch, candidate, Dtype::bf16, gate);
-      const Accuracy f32 = measure(c, batch, candidate, Dtype::f32, Gate{kGateF32});
+      const Result bf16 = measure(c, batch, candidate, Dtype::bf16, gate);
+      const Result f32 = measure(c, batch, candidate, Dtype::f32, Gate{kGateF32});
       const char* name = candidate.engine->backend().name;
       if (!o_.json) {
         fmt::print("{:>4} {:>4}  {:<7} {:>6}  {:<11} {:<19} {:<19}\n", c.T, c.rms, to_string(c.routing), batch.routes,
-                   name, cell(bf16, gate, candidate.gated), cell(f32, Gate{kGateF32}, candidate.gated));
+                   name, cell(bf16), cell(f32));
         std::fflush(stdout);
         continue;
       }
-      const bool pass = gate.passes(bf16) && Gate{kGateF32}.passes(f32);
       cases_.push_back({{"T", c.T},
                         {"rms", c.rms},
                         {"routing", to_string(c.routing)},
@@ -119,20 +127,40 @@ class Check {
                         {"backend", name},
                         {"bf16", to_json(bf16)},
                         {"f32", to_json(f32)},
-                        {"pass", candidate.gated ? Json(pass) : Json(nullptr)}});
+                        {"pass", candidate.gated ? Json(bf16.pass && f32.pass) : Json(nullptr)}});
     }
   }
 
-  Accuracy measure(const Case& c, const Batch& batch, const Candidate& candidate, Dtype dtype, const Gate& gate) {
+  Result measure(const Case& c, const Batch& batch, const Candidate& candidate, Dtype dtype, const Gate& gate) {
     std::memset(y_.data(), 0xAB, y_.size() * sizeof(float));  // what is not written must show
-    require(candidate.engine->run(source_.call(weights_, batch, y_.data(), dtype)));
-    const Accuracy a = compare(reference_.data(), y_.data(), dtype, source_.rows(c.T), source_.K());
-    if (&candidate == &candidates_.front() && dtype == Dtype::f32) not_finite_ += a.not_finite;
+    const Call call = source_.call(weights_, batch, y_.data(), dtype);
+    require(candidate.engine->run(call));
+    Result r{compare(reference_.data(), y_.data(), dtype, source_.rows(c.T), source_.K())};
+    if (&candidate == &candidates_.front() && dtype == Dtype::f32) not_finite_ += r.not_finite;
     if (candidate.gated) {
       ++gated_;
-      if (!gate.passes(a) && failures_++ == 0) first_failure_ = describe(c, batch, candidate, dtype, a, gate);
+      r.pass = gate.passes(r);
+      if (!r.pass && dtype == Dtype::f32 && gate.passes(without_ties(call))) r.pass = r.ties = true;
+      ties_ |= r.ties;
+      if (!r.pass && failures_++ == 0) first_failure_ = describe(c, batch, candidate, dtype, r, gate);
     }
-    return a;
+    return r;
+  }
+
+  // The accuracy of an fp32 output against double precision, where activations that lie at the middle of two bf16 may
+  // have become either. In a call of few routes one of them is more than the gate allows, though nothing is wrong.
+  static Accuracy without_ties(const Call& call) {
+    const Exact exact = reference_f64(call);
+    const auto* got = static_cast<const float*>(call.y);
+    std::vector<float> want(exact.y.size()), near(exact.y.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double off = double{got[i]} - exact.y[i];
+      want[i] = static_cast<float>(exact.y[i]);
+      near[i] =
+          std::abs(off) <= exact.slack[i] ? want[i] : static_cast<float>(got[i] - std::copysign(exact.slack[i], off));
+    }
+    const int64_t K = call.shape.K;
+    return compare(want.data(), near.data(), Dtype::f32, static_cast<int64_t>(want.size()) / K, K);
   }
 
   std::string describe(const Case& c, const Batch& batch, const Candidate& candidate, Dtype dtype, const Accuracy& a,
@@ -159,6 +187,8 @@ class Check {
 
   void print_verdict() const {
     fmt::print("\n");
+    if (ties_)
+      fmt::print("~ within the limit but for activations at the middle of two bf16, which may become either\n");
     if (failures_) fmt::print("{} of {} results over their limit, first: {}\n", failures_, gated_, first_failure_);
     fmt::print("[{}] PARITY {}\n", source_.variant().name, failures_ ? "FAIL" : "PASS");
   }
@@ -184,6 +214,7 @@ class Check {
   std::vector<float> reference_, y_;
   int case_count_ = 0, gated_ = 0, failures_ = 0;
   int64_t not_finite_ = 0;
+  bool ties_ = false;
   std::string first_failure_;
   Json cases_ = Json::array();
 };

@@ -16,6 +16,8 @@ Json read_report(const std::string& path) {
   Json j = Json::parse(in, nullptr, false);
   if (j.is_discarded() || !j.is_object() || !j.contains("rows") || !j.contains("problem"))
     fail("{}: not a file of `mxk bench --json`", path);
+  if (j.contains("meaning"))
+    fail("{}: {}; only times are compared", path, j["meaning"].dump(-1, ' ', false, Json::error_handler_t::replace));
   return j;
 }
 

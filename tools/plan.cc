@@ -11,15 +11,20 @@ constexpr uint64_t kColdFactor = 4;  // bytes between two uses of an expert, in 
 
 }  // namespace
 
+uint64_t first_stream(int T) { return 1000000 * static_cast<uint64_t>(T); }
+
+Batch working_batch(const Source& source, int T, Routing routing, uint64_t* stream) {
+  for (;;) {
+    Batch b = make_batch(source.space(), T, routing, 1.0f, source.seed(), (*stream)++);
+    if (!b.experts.empty()) return b;
+  }
+}
+
 Plan make_plan(const Source& source, int T, Routing routing, uint64_t llc) {
   Plan plan;
-  uint64_t stream = 1000000 * static_cast<uint64_t>(T), smallest = 0;
+  uint64_t stream = first_stream(T), smallest = 0;
   const auto add = [&] {
-    Batch b;
-    do
-      b = make_batch(source.space(), T, routing, 1.0f, source.seed(),
-                     stream++);  // a call without local routes is no work
-    while (b.experts.empty());
+    Batch b = working_batch(source, T, routing, &stream);
     const uint64_t bytes = b.experts.size() * source.expert_bytes();
     smallest = plan.batches.empty() ? bytes : std::min(smallest, bytes);
     plan.batches.push_back(std::move(b));

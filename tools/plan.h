@@ -23,6 +23,11 @@ struct Plan {
   const Batch& batch(size_t r) const { return batches[r % batches.size()]; }
 };
 
+// A batch of the first stream from `*stream` on that has a route to this rank: a call without one is no work. `*stream`
+// ends behind it.
+Batch working_batch(const Source& source, int T, Routing routing, uint64_t* stream);
+uint64_t first_stream(int T);  // of the batches of T tokens
+
 // Enough copies for 4x `llc` bytes between two uses, and 16 routings or more.
 Plan make_plan(const Source& source, int T, Routing routing, uint64_t llc);
 

@@ -13,7 +13,7 @@
 
 #include "mxk/types.h"
 
-namespace mxk::test {
+namespace mxk {
 
 inline double exact_e2m1(int code) {
   const int exponent = code >> 1 & 3, mantissa = code & 1;
@@ -148,4 +148,4 @@ inline Exact reference_f64(const Call& c) {
   return out;
 }
 
-}  // namespace mxk::test
+}  // namespace mxk
