@@ -11,7 +11,7 @@
  *   scale     20   2 x SHUFFLE, 2 x MUL for each quarter; 8 for two chunks
  *
  * Codes leave the unpack as w 2^-14, so the factor is 2^(e - 113), beyond bf16 from e = 241 on: it is applied as two.
- * Exact where the result is a normal number; smaller ones become zero, larger ones infinity, e = 255 infinity or NaN.
+ * Exact where the result is a normal number; smaller ones become zero, larger ones infinity; e = 255 counts as 2^128.
  */
 #define LOCAL_VECTORS 1
 #include "common.h"
