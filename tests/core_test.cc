@@ -22,11 +22,6 @@
 namespace mxk {
 namespace {
 
-using test::exact_bf16;
-using test::exact_e2m1;
-using test::exact_e8m0;
-using test::round_to_bf16;
-
 // ---- formats -------------------------------------------------------------------------------------------------------
 
 TEST(Formats, EveryCodeTimesEveryScale) {

@@ -27,7 +27,8 @@ struct KernelCall {
 
 // How a launch may differ without a difference in the result.
 struct Launching {
-  uint32_t tpcs = 24;
+  uint32_t tpcs = 24;  // that share the index points
+  uint32_t points = 24;
   uint8_t unpack_high = 0;
 };
 
@@ -59,7 +60,7 @@ inline std::string run_kernel(const KernelCall& c, const Launching& how = {}) {
     return l;
   }();
   tpc::Node node = node_of(c);
-  node.tpcs = how.tpcs;
+  node.tpcs = how.points;
   tpc::Instance instance;
   if (Status s = library->instantiate(node, &instance); !s.ok()) return s.message;
   return execute(instance, c, how);

@@ -204,10 +204,12 @@ TEST(TpcKernel, TheLaunchDoesNotShow) {
     ASSERT_EQ(run_kernel(call), "");
     const auto usual = out;
     EXPECT_TRUE(std::any_of(out.begin(), out.end(), [](auto e) { return e != 0; }));
-    for (const Launching& how : {Launching{24, 255}, Launching{7, 0}, Launching{1, 0x5A}}) {
+    for (const Launching& how :
+         {Launching{24, 24, 255}, Launching{7, 7, 0}, Launching{5, 24, 0x5A}, Launching{1, 24, 0}}) {
       ASSERT_EQ(run_kernel(call, how), "");
       EXPECT_EQ(std::memcmp(usual.data(), out.data(), out.size() * sizeof out[0]), 0)
-          << call.guid << ", " << how.tpcs << " TPCs, upper bytes " << int{how.unpack_high};
+          << call.guid << ", " << how.points << " points on " << how.tpcs << " TPCs, upper bytes "
+          << int{how.unpack_high};
     }
   };
   same(k.w13, k.h);

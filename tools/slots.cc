@@ -107,11 +107,9 @@ class SlotReport {
                s.E, s.total, s.k, routing_, source_.describe());
     fmt::print("backend tpc-emu: {}\n", engine_->backend().description);
     fmt::print(
-        "Nothing here was timed. Slots: issued by all TPCs of both kernels, in thousands. ops: vector operations of "
-        "the "
-        "steady\nloop per chunk-row and route. issue us: {}: the fullest slot of the busiest TPC at\n{:.1f} GHz, with "
-        "no "
-        "wait. HBM us: the same bytes at {:.1f} TB/s.\n\n",
+        "Nothing here was timed. Slots: issued by all TPCs of both kernels, in thousands. ops: vector operations of\n"
+        "the steady loop per chunk-row and route. issue us: {}: the fullest slot\n"
+        "of the busiest TPC at {:.1f} GHz, with no wait. HBM us: the same bytes at {:.1f} TB/s.\n\n",
         kMeaning, tpc::kClockHz / 1e9, kHbmBytesPerSecond / 1e12);
     fmt::print("{:>4}  {:<7} {:>6} {:>7}  {:>8} {:>7} {:>8} {:>7} {:>8}  {:>7} {:>7}  {:>9} {:>8} {:>7}  {:>8}\n", "T",
                "routing", "routes", "experts", "LOAD", "SPU", "VPU", "STORE", "total", "ops w13", "ops w2", "issue us",

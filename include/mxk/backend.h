@@ -27,7 +27,7 @@ struct Backend {
   bool table_limits;      // bound to the limits of variants.inc; otherwise any multiple of 32
   Status (*supported)();  // can this machine run it? ok or the reason
   size_t (*scratch_bytes)(const Variant&, const Shape& max, int threads);
-  Status (*run)(const Call&, const Workspace&);  // arguments were checked; no allocation, no output to the console
+  Status (*run)(const Call&, const Workspace&);  // arguments were checked; no output, no allocation (tpc-emu: some)
 };
 
 // All backends of this build, first choice first.

@@ -54,7 +54,7 @@ api::GlueCodeReturn forward(F function, Args... args) {
 // ---- answers for our kernels ---------------------------------------------------------------------------------------
 
 void require_all(api::TensorAccessPattern* patterns, size_t n) {
-  // Rows are shared out by expert and column in an order that is not affine in the index point.
+  // Points own columns or rows of all experts, which in the permuted order of the activations are not affine.
   for (size_t i = 0; i < n; ++i) {
     std::memset(&patterns[i], 0, sizeof patterns[i]);
     patterns[i].allRequired = 1;
@@ -252,7 +252,16 @@ MXK_EXPORT api::GlueCodeReturn GetSuggestedManipulation(const api::HabanaKernelP
 
 // Recipes are cached by this number, so it must change with either library.
 MXK_EXPORT uint64_t GetLibVersion() noexcept {
-  const uint64_t own = hash("mxk " MXK_VERSION);
-  return stock().version ? stock().version() ^ own : own;
+  static const uint64_t own = [] {
+    uint64_t h = hash("mxk " MXK_VERSION);
+    for (const Kernel& kernel : kernels())
+      h = h * 31 + hash({reinterpret_cast<const char*>(kernel.elf.data()), kernel.elf.size()});
+    return h;
+  }();
+  try {
+    return stock().version ? stock().version() ^ own : own;
+  } catch (...) {
+    return own;
+  }
 }
 // NOLINTEND(readability-identifier-naming)

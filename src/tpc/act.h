@@ -36,7 +36,8 @@ static inline float64 reciprocal_f32(float64 d) {
 }
 
 /* h = g sigmoid(alpha g) (u + shift) with g = min(g, limit), u = clamp(u, -limit, limit). Selections, not min and max:
- * those would turn NaN into the limit. Of the exponent's argument they may: g is a factor too. */
+ * those would turn NaN into the limit. The exponent's argument may go through them: NaN
+ * survives in g, which is a factor. */
 static inline float64 gated(float64 g, float64 u, float limit, float alpha, float shift) {
   g = v_f32_sel_less_f32_b(limit, g, limit, g);
   u = v_f32_sel_less_f32_b(limit, u, limit, u);

@@ -57,7 +57,7 @@
 #define PAIR_SLOT 0 /* 4: pairs of a unit */
 #define PIN_SLOT 4  /* see row.h */
 #define UNIT_SLOT 5 /* 3, 2, 1 for R = 1, 2, 4: levels of units */
-#define DONE_SLOT(r) ((r) == 1 ? PAIR_SLOT : (r) == 2 ? 7 : 6) /* R: finished; the pairs are gone by then */
+#define DONE_SLOT(r) ((r) == 1 ? PAIR_SLOT : (r) == 2 ? 7 : 6) /* R: finished; for R = 1 the pairs are gone by then */
 #define SCALE_SLOT 10 /* 2, for R = 4 */
 #define SLOTS_R1 8
 #define SLOTS_R2 9

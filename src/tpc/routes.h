@@ -26,7 +26,7 @@
       for (int i_ = 0; i_ < top_k; i_++) {                                                            \
         const unsigned e_ = (unsigned)s_i32_ld_g(gen_addr(at2(i_, t_), ids)) - (unsigned)first_expert; \
         if (e_ < (unsigned)experts)                                                                   \
-          PUT_SCALAR(COUNTER(e_), GET_SCALAR(COUNTER(e_)) + (1 << COUNTER_SHIFT(e_)));                \
+          PUT_SCALAR(COUNTER(e_), (int)((unsigned)GET_SCALAR(COUNTER(e_)) + (1u << COUNTER_SHIFT(e_)))); \
       }                                                                                               \
     for (int e_ = 0; e_ < experts; e_ += 4) { /* counts become places */                             \
       const unsigned counts_ = (unsigned)GET_SCALAR(COUNTER(e_));                                     \
@@ -43,7 +43,7 @@
         const unsigned e_ = (unsigned)s_i32_ld_g(gen_addr(at2(i_, t_), ids)) - (unsigned)first_expert; \
         if (e_ < (unsigned)experts) {                                                                 \
           const int places_ = GET_SCALAR(COUNTER(e_));                                                \
-          PUT_SCALAR(COUNTER(e_), places_ + (1 << COUNTER_SHIFT(e_)));                                \
+          PUT_SCALAR(COUNTER(e_), (int)((unsigned)places_ + (1u << COUNTER_SHIFT(e_))));              \
           PUT_SCALAR((places_ >> COUNTER_SHIFT(e_)) & 0xFF,                                   \
                      (int)(e_ << 16) | (t_ << 8) | route_);                                           \
         }                                                                                             \
@@ -60,14 +60,14 @@
   const int slots_ = (sums) <= 20 ? SLOTS_R4 : (sums) <= 31 ? SLOTS_R2 : SLOTS_R1;                          \
   const int first_sum = LOCAL_VECTORS - slots_ - (sums);                                                    \
   const int half_ = (chunks + 1) >> 1;                                                                      \
-  const int most_2 = slots_ >= SLOTS_R2 ? min_int(first_sum >> 3, 7) : 0;                                   \
+  const int most_2 = slots_ >= SLOTS_R2 ? min_int(first_sum >> 3, 6) : 0;                                   \
   const int most_4 = slots_ >= SLOTS_R4 ? min_int(first_sum >> 4, 3) : 0;                                   \
   const int nb_1 = chunks <= 8 ? chunks : half_;                                                            \
   const int nb_2 = chunks <= most_2 ? chunks : half_ <= most_2 ? half_ : 0;                                 \
   const int nb_4 = chunks < 2 ? 0 : chunks <= most_4 ? chunks : 2 * half_ == chunks && half_ <= most_4 ? half_ : 0; \
   const int second_in_tensor = MXK_X_TAIL && 8 * half_ > LOCAL_VECTORS - SLOTS_R1;
 
-/* The visit that starts at route i of the order. Declares word, and sets expert, routes, nb, blocks, next_expert. */
+/* The visit that starts at route i of the order. Declares word and same_, and sets expert, routes, nb, blocks, next_expert. */
 #define BEGIN_VISIT(i)                                                                               \
   const int word = ROUTE_WORD(i);                                                                    \
   int same_ = 1;                                                                                     \

@@ -4,9 +4,9 @@
  * vendor's compiler takes neither templates nor loops over a constant parameter of an inlined function.
  *
  * Registers of row X (A or B): wX0, wX1 packed bytes; rawX the scales of the next block; bitsX, spreadX those of this
- * one; accX<route> sums. Packed bytes are loaded ahead: two chunks for R = 1 (57 vector ops), else one (38, 31), at the
+ * one; accX<route> sums (for R = 4, where rows take turns, acc<route>). Packed bytes are loaded ahead: two chunks for R = 1 (57 vector ops), else one (38, 31), at the
  * end of a block those of the next one, which may be of the next pair, tile or visit.
- * Per chunk-row and route: 1/R LD_TNSR, 4 LD_L_V, (8.5 + 2/NB) / R + 5 vector ops.
+ * Per chunk-row and route: 1/R LD_TNSR, 4 LD_L_V, (8.5 + 2/NB) / R + 5 vector ops (NB even).
  *
  * What was learnt from the public compiler's output, and keeps it from spilling:
  * - It loads all activations of a block first, where nothing holds a load back. FENCE does: no load moves over it, and it

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The registers of the stream of weights, which goes on through all pairs, tiles and visits of a TPC, and the tile for
- * the number of routes at hand. w13.h and w2.h define ROW_A(n), ROW_B(n), the rows of pair n, before.
+ * The registers of the stream of weights, which goes on through all pairs, tiles and visits of a TPC. w13.h and w2.h
+ * define ROW_A(n), ROW_B(n), the rows of pair n, before.
  */
 
 #define NOTHING v_f32_mov_b(0.0f)

@@ -74,13 +74,13 @@
 #include "passes.h"
 #undef NB
       } break;
+#endif
+#if R == 1
       case 7: {
 #define NB 7
 #include "passes.h"
 #undef NB
       } break;
-#endif
-#if R == 1
       case 8: {
 #define NB 8
 #include "passes.h"

@@ -62,7 +62,13 @@ void trap_switches(int switches) { trap("switches 0x%x are not emulated", static
 void trap_no_launch(Op op) { trap_hook(kNames[static_cast<int>(op)], "called outside a launch"); }
 
 int run(Launch* launch, void (*kernel)(const Launch& launch)) {
-  const auto state = std::make_unique<State>(launch);
+  std::unique_ptr<State> state;
+  try {
+    state = std::make_unique<State>(launch);
+  } catch (const std::bad_alloc&) {
+    std::snprintf(launch->message, sizeof launch->message, "launch: no memory for the state of a TPC");
+    return 1;
+  }
   const Scope scope(state.get());
   launch->message[0] = 0;
   int rc = 0;
