@@ -8,17 +8,25 @@ foreach(name emu_test emu_trap_test)
   target_link_libraries(${name} PRIVATE mxk_tpc_emu)
 endforeach()
 
-# The kernels. The unpacks that are not the default have modules that no library holds.
-foreach(kernel mxk_w13x mxk_w2x_f32)
-  mxk_tpc_module(${kernel}_codes ${kernel} MXK_UNPACK=1)
-  mxk_tpc_module(${kernel}_lut ${kernel} MXK_LUT)
-  list(APPEND modules ${kernel}_codes ${kernel}_lut)
+# The kernels. The unpacks that are not the default have libraries of their own, of one variant.
+set(codes MXK_UNPACK=1)
+set(lut MXK_LUT)
+foreach(unpack codes lut)
+  mxk_tpc_library(mxk_tpc_${unpack} MXK_TPC_VARIANT="glm" ${${unpack}})
+  foreach(kernel mxk_w13x mxk_w2x mxk_w2x_f32)
+    mxk_tpc_module(${kernel}_${unpack} ${kernel} ${${unpack}})
+    mxk_embed(mxk_tpc_${unpack} ${kernel} $<TARGET_FILE:${kernel}_${unpack}> DEPENDS ${kernel}_${unpack})
+  endforeach()
+  foreach(kernel mxk_deq mxk_selfcheck)
+    mxk_embed(mxk_tpc_${unpack} ${kernel} $<TARGET_FILE:${kernel}> DEPENDS ${kernel})
+  endforeach()
 endforeach()
 mxk_test(tpc_kernel_test LABELS tpc)
 target_sources(tpc_kernel_test PRIVATE ${PROJECT_SOURCE_DIR}/src/tpc/selfcheck.cc ${PROJECT_SOURCE_DIR}/src/tpc/tables.cc)
 target_compile_definitions(tpc_kernel_test PRIVATE MXK_TPC_LIBRARY="$<TARGET_FILE:mxk_tpc>"
-                                                   MXK_TPC_MODULES="${PROJECT_BINARY_DIR}/tpc")
-add_dependencies(tpc_kernel_test mxk_tpc ${modules})
+                                                   MXK_TPC_LIBRARY_CODES="$<TARGET_FILE:mxk_tpc_codes>"
+                                                   MXK_TPC_LIBRARY_LUT="$<TARGET_FILE:mxk_tpc_lut>")
+add_dependencies(tpc_kernel_test mxk_tpc mxk_tpc_codes mxk_tpc_lut)
 
 # Their sources: only what is emulated, and what a C compiler takes.
 set(sources ${CMAKE_CURRENT_SOURCE_DIR}/tpc_sources_test.py)

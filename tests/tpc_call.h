@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Single kernels, for tests: through the kernel library as a graph compiler calls it, or, for modules that no library
-// has, directly.
+// Single kernels, for tests: through a kernel library as a graph compiler calls it.
 #pragma once
 
-#include <fstream>
-#include <iterator>
+#include <map>
 #include <utility>
 
 #include "core/formats.h"
 #include "layer.h"
 #include "tpc/host/executor.h"
 #include "tpc/host/library.h"
-#include "tpc/tables.h"
 
 namespace mxk::test {
 
@@ -52,40 +49,17 @@ inline tpc::Node node_of(const KernelCall& c) {
   return node;
 }
 
-// Empty, or what went wrong.
-inline std::string run_kernel(const KernelCall& c, const Launching& how = {}) {
-  static const std::unique_ptr<tpc::Library> library = [] {
-    std::unique_ptr<tpc::Library> l;
-    if (Status s = tpc::Library::open(MXK_TPC_LIBRARY, &l); !s.ok()) throw std::runtime_error(s.message);
-    return l;
-  }();
+// The same call through a library of this build; empty, or what went wrong.
+inline std::string run_kernel(const KernelCall& c, const Launching& how = {}, const char* path = MXK_TPC_LIBRARY) {
+  static std::map<std::string, std::unique_ptr<tpc::Library>> libraries;
+  std::unique_ptr<tpc::Library>& library = libraries[path];
+  if (!library)
+    if (Status s = tpc::Library::open(path, &library); !s.ok()) return s.message;
   tpc::Node node = node_of(c);
   node.tpcs = how.points;
   tpc::Instance instance;
   if (Status s = library->instantiate(node, &instance); !s.ok()) return s.message;
   return execute(instance, c, how);
-}
-
-// A module of this build, which may be one that the library does not have, with the auxiliary tensors it wants.
-inline std::string run_module(const KernelCall& c, std::vector<int32_t> scalars, bool lut) {
-  std::ifstream file(std::string(MXK_TPC_MODULES "/") + c.guid + ".so", std::ios::binary);
-  if (!file) return std::string("no module ") + c.guid;
-  tpc::Instance instance;
-  instance.node = node_of(c);
-  instance.elf.assign(std::istreambuf_iterator<char>(file), {});
-  instance.index_space = {24};
-  instance.scalars = std::move(scalars);
-  instance.aux.push_back({{api::DATA_U8, {256, tpc::kTableRows}}, std::vector<uint8_t>(tpc::kTableRows * 256)});
-  tpc::fill_tables(instance.aux[0].bytes.data());
-  if (lut) {
-    instance.aux.push_back({{api::DATA_BF16, {512}}, std::vector<uint8_t>(1024)});
-    for (size_t byte = 0; byte < 256; ++byte)
-      for (size_t high = 0; high < 2; ++high) {
-        const uint16_t code = to_bf16(double{kE2M1[high ? byte >> 4 : byte & 15]});
-        std::memcpy(&instance.aux[1].bytes[4 * byte + 2 * high], &code, 2);
-      }
-  }
-  return execute(instance, c);
 }
 
 }  // namespace mxk::test

@@ -62,21 +62,38 @@ void require_all(api::TensorAccessPattern* patterns, size_t n) {
 }
 
 // The graph compiler asserts that the final size is that of the geometry, so a larger buffer is reported smaller too.
-api::GlueCodeReturn fill_aux(api::HabanaKernelInstantiation* out) {
-  api::AuxTensor& aux = out->auxiliaryTensors[0];
-  constexpr uint64_t kBytes = tpc::kTableRows * kTableColumns;
+// Auxiliary tensor `index` of `columns` x `rows` elements, filled by `fill` once there is room.
+template <class Fill>
+api::GlueCodeReturn fill_aux(api::HabanaKernelInstantiation* out, uint32_t index, api::TensorDataType type,
+                             uint64_t columns, uint64_t rows, uint64_t bytes, Fill&& fill) {
+  api::AuxTensor& aux = out->auxiliaryTensors[index];
   const uint64_t given = aux.bufferSize;
   aux.geometry.dims = 2;
-  aux.geometry.maxSizes[0] = aux.geometry.minSizes[0] = kTableColumns;
-  aux.geometry.maxSizes[1] = aux.geometry.minSizes[1] = tpc::kTableRows;
-  aux.geometry.dataType = api::DATA_U8;
-  aux.bufferSize = kBytes;
+  aux.geometry.maxSizes[0] = aux.geometry.minSizes[0] = columns;
+  aux.geometry.maxSizes[1] = aux.geometry.minSizes[1] = rows;
+  aux.geometry.dataType = type;
+  aux.bufferSize = bytes;
   aux.flags = 0;
-  out->auxiliaryTensorNr = 1;
-  if (given < kBytes) return api::GLUE_INSUFFICIENT_AUX_BUFFER_SIZE;
+  out->auxiliaryTensorNr = index + 1;
+  if (given < bytes) return api::GLUE_INSUFFICIENT_AUX_BUFFER_SIZE;
   if (!aux.pData) return api::GLUE_FAILED;
-  tpc::fill_tables(static_cast<uint8_t*>(aux.pData));
+  fill(aux.pData);
   return api::GLUE_SUCCESS;
+}
+
+api::GlueCodeReturn fill_aux(const Kernel& kernel, api::HabanaKernelInstantiation* out) {
+  const auto tables = fill_aux(out, 0, api::DATA_U8, kTableColumns, tpc::kTableRows, tpc::kTableRows * kTableColumns,
+                               [](void* p) { tpc::fill_tables(static_cast<uint8_t*>(p)); });
+#ifdef MXK_LUT
+  if (kernel.users == Users::w13 || kernel.users == Users::w2) {
+    // Both sizes are asked for in one answer.
+    const auto lut = fill_aux(out, 1, api::DATA_BF16, tpc::kLutElements, 1, 2 * tpc::kLutElements,
+                              [](void* p) { tpc::fill_lut(static_cast<uint16_t*>(p)); });
+    return tables == api::GLUE_SUCCESS ? lut : tables;
+  }
+#endif
+  (void)kernel;
+  return tables;
 }
 
 api::GlueCodeReturn fill_elf(const Kernel& kernel, api::DeviceKernel* out) {
@@ -112,7 +129,7 @@ api::GlueCodeReturn instantiate(const Kernel& kernel, const api::HabanaKernelPar
     *scalars++ = static_cast<uint32_t>(units % points);
   }
   out->kernel.paramsNr = static_cast<uint32_t>(scalars - out->kernel.scalarParams);
-  if (const auto code = fill_aux(out); code != api::GLUE_SUCCESS) return code;
+  if (const auto code = fill_aux(kernel, out); code != api::GLUE_SUCCESS) return code;
   return fill_elf(kernel, &out->kernel);
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "core/formats.h"
+
 namespace mxk::tpc {
 namespace {
 
@@ -79,6 +81,13 @@ void fill_tables(uint8_t* out) {
         for (int quarter = 0; quarter < 4; ++quarter)
           row(kScaleBf16 + 4 * odd + quarter).move(2, d, l, 16 * odd + 4 * quarter + d);
       }
+}
+
+void fill_lut(uint16_t* out) {
+  for (int byte = 0; byte < 256; ++byte) {
+    out[2 * byte] = f32_to_bf16(kE2M1[byte & 15]);
+    out[2 * byte + 1] = f32_to_bf16(kE2M1[byte >> 4]);
+  }
 }
 
 }  // namespace mxk::tpc
