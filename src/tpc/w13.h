@@ -107,27 +107,7 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor a, tensor tables LUT_
       next_pair = 4 * begin;
       for (int tile = begin; tile < end; tile += 8) {
         units = min_int(8, end - tile);
-        if (routes == 1) {
-#define R 1
-#include "tile.h"
-#undef R
-        } else if (routes == 2) {
-#define R 2
-#include "tile.h"
-#undef R
-        } else {
-#define R 4
-#include "tile.h"
-#undef R
-        }
-
-#if BIAS
-        /* Lanes 8 i + j: row i of unit tile + j. */
-        float64 b = NOTHING;
-#define BIAS_OF(row) b = v_f32_ld_tnsr_partial_b(at3(tile, row, expert), bias, 7, 8 * (row), 0, b);
-        BIAS_OF(0) BIAS_OF(1) BIAS_OF(2) BIAS_OF(3) BIAS_OF(4) BIAS_OF(5) BIAS_OF(6) BIAS_OF(7)
-#undef BIAS_OF
-#endif
+#include "tiles.h"
         for (int q = 0; q < routes; q++) {
           float64 g = GET_VECTOR(SLOT(DONE_SLOT(routes) + q));
 #if BIAS
