@@ -113,7 +113,7 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor weights, tensor y, te
         }
 #else
       /* Zeros that the compiler does not know: it would make a memset of them, and has none for local memory. */
-      const float64 zeros = (float64)v_i32_mov_b(tokens >> 16);
+      const float64 zeros = (float64)v_i32_mov_b(units >> 16);
       for (int t = 0; t < sums; t++) PUT_VECTOR(first_sum + t, zeros);
 #endif
       for (int i = 0; i < local; i += routes) {
