@@ -61,8 +61,8 @@ void require_all(api::TensorAccessPattern* patterns, size_t n) {
   }
 }
 
-// The graph compiler asserts that the final size is that of the geometry, so a larger buffer is reported smaller too.
-// Auxiliary tensor `index` of `columns` x `rows` elements, filled by `fill` once there is room.
+// Auxiliary tensor `index` of `columns` x `rows` elements, filled by `fill` once there is room. The graph compiler
+// asserts that the final size is that of the geometry, so a larger buffer is reported smaller too.
 template <class Fill>
 api::GlueCodeReturn fill_aux(api::HabanaKernelInstantiation* out, uint32_t index, api::TensorDataType type,
                              uint64_t columns, uint64_t rows, uint64_t bytes, Fill&& fill) {

@@ -68,6 +68,7 @@
 
 #define SCALAR_WORDS 163 /* the rest is the compiler's */
 #define STEP_WORD 160    /* 3: 0; 256, bytes of a chunk; 128, lanes of a plane */
+
 /* ---- rows of the table tensor, 256 bytes each; tables.cc fills it ----------------------------------------------- */
 
 enum {

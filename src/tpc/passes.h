@@ -33,9 +33,6 @@
 #define AHEAD_B 0
 #if R == 4
 /* Rows one after the other: the sums of four routes take the registers that a second row would. */
-#define REDUCE                                                                               \
-  combine_16_pair(combine_8_x2(v_f32_add_b(acc0.v1, acc0.v2), v_f32_add_b(acc1.v1, acc1.v2),              \
-                               v_f32_add_b(acc2.v1, acc2.v2), v_f32_add_b(acc3.v1, acc3.v2)))
 #define ROUTES(X, c, INTO, ACT)      \
   PRODUCTS(X, acc0, 0, c, INTO, ACT) \
   PRODUCTS(X, acc1, 1, c, INTO, ACT) \
@@ -91,15 +88,11 @@ for (int i = 0; i < count; i++) {
 
 #if R == 1
 #define UNPACK_AHEAD UNPACK(wA0, low_next, high_next)
-#define REDUCE combine_8(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2))
 #define ROUTES(X, c, INTO, ACT) PRODUCTS(X, acc##X##0, 0, c, INTO, ACT)
 #define ACT_SECOND ACT_LOCAL_2
 #define BEGIN_TENSORS(X) BEGIN_TENSOR(X, 0)
 #else
 #define UNPACK_AHEAD
-#define REDUCE                                                                                              \
-  combine_16_pair(combine_8_x2(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2),            \
-                               v_f32_add_b(accA1.v1, accA1.v2), v_f32_add_b(accB1.v1, accB1.v2)))
 #define ROUTES(X, c, INTO, ACT)           \
   PRODUCTS(X, acc##X##0, 0, c, INTO, ACT) \
   PRODUCTS(X, acc##X##1, 1, c, INTO, ACT)
@@ -146,7 +139,6 @@ for (int i = 0; i < count; i++) {
 
 #undef FOLLOWING_PAIR
 #undef FOLLOWING_BLOCK
-#undef REDUCE
 #undef ROUTES
 #undef AHEAD_A
 #undef UNPACK_AHEAD

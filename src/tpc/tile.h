@@ -12,6 +12,18 @@
  *   R = 2    g        q        p bit 0  p bit 1  j bit 0  j bit 1     two vectors, for units 0-3 and 4-7
  *   R = 4    q bit 0  q bit 1  g        p bit 0  p bit 1  j bit 0     four vectors, two units each
  */
+/* The sums of all routes of a pair (R = 4: of a row) in lanes of one vector. */
+#if R == 1
+#define REDUCE combine_8(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2))
+#elif R == 2
+#define REDUCE                                                                                              \
+  combine_16_pair(combine_8_x2(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2),            \
+                               v_f32_add_b(accA1.v1, accA1.v2), v_f32_add_b(accB1.v1, accB1.v2)))
+#else
+#define REDUCE                                                                               \
+  combine_16_pair(combine_8_x2(v_f32_add_b(acc0.v1, acc0.v2), v_f32_add_b(acc1.v1, acc1.v2),              \
+                               v_f32_add_b(acc2.v1, acc2.v2), v_f32_add_b(acc3.v1, acc3.v2)))
+#endif
 #define IN_GROUP_FIRST (R == 1 ? 0 : R == 2 ? 1 : 2) /* first level that combines units */
 {
   MARK(1);
@@ -92,15 +104,10 @@
     if (group == 0) continue;
     float64 last; /* the fourth pair */
     if (group == units) {
-#if R == 1
-      last = combine_8(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2));
-#elif R == 2
-      last = combine_16_pair(combine_8_x2(v_f32_add_b(accA0.v1, accA0.v2), v_f32_add_b(accB0.v1, accB0.v2),
-                                          v_f32_add_b(accA1.v1, accA1.v2), v_f32_add_b(accB1.v1, accB1.v2)));
+#if R == 4
+      last = combine_32(row_a, REDUCE);
 #else
-      last = combine_32(row_a, combine_16_pair(combine_8_x2(
-                                   v_f32_add_b(acc0.v1, acc0.v2), v_f32_add_b(acc1.v1, acc1.v2),
-                                   v_f32_add_b(acc2.v1, acc2.v2), v_f32_add_b(acc3.v1, acc3.v2))));
+      last = REDUCE;
 #endif
     } else {
       last = GET_VECTOR(SLOT(PAIR_SLOT + 3));
@@ -202,4 +209,5 @@
   UNPACK(wA0, low_next, high_next);
 #endif
 }
+#undef REDUCE
 #undef IN_GROUP_FIRST

@@ -86,7 +86,7 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor a, tensor tables LUT_
     int route = 0;
     for (int t = 0; t < tokens; t++)
       for (int i = 0; i < top_k; i++) {
-        const unsigned e = (unsigned)s_i32_ld_g(gen_addr(at2(i, t), ids)) - (unsigned)first_expert;
+        const unsigned e = LOCAL_EXPERT(t, i);
         if (e >= (unsigned)get_dim_size(w, 2)) {
           STORE_ZEROS(route, begin, end - begin)
         }
@@ -109,12 +109,8 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor a, tensor tables LUT_
         units = min_int(8, end - tile);
 #include "tiles.h"
         for (int q = 0; q < routes; q++) {
-          float64 g = GET_VECTOR(SLOT(DONE_SLOT(routes) + q));
-#if BIAS
-          g = v_f32_mac_b(g, UNPACK_FACTOR, b, 0);
-#else
-          g = v_f32_mul_b(g, UNPACK_FACTOR);
-#endif
+          float64 g;
+          FINISHED(g, q)
           const float64 u = v_f32_mov_group_b(g, ALL_BYTES, SW_GROUP0_EN | SW_GROUP1_EN | ALL_DUAL_GROUPS, g);
           const float64 h = PASTE(act_, ACT)(g, u);
           const float128 both = {h, h};

@@ -106,7 +106,7 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor weights, tensor y, te
 #if PER_ROUTE
       for (int t = 0; t < tokens; t++)
         for (int k = 0; k < top_k; k++) {
-          const unsigned e = (unsigned)s_i32_ld_g(gen_addr(at2(k, t), ids)) - (unsigned)first_expert;
+          const unsigned e = LOCAL_EXPERT(t, k);
           if (e >= (unsigned)get_dim_size(w, 2)) {
             STORE_ROWS(at3(8 * tile, k, t), NOTHING)
           }
@@ -130,12 +130,8 @@ void main(tensor x, tensor w, tensor s, tensor ids, tensor weights, tensor y, te
         for (int q = 0; q < routes; q++) {
           const int route_word = ROUTE_WORD(i + q);
           const int t = ROUTE_TOKEN(route_word), k = ROUTE_NUMBER(route_word) - t * top_k;
-          float64 v = GET_VECTOR(SLOT(DONE_SLOT(routes) + q));
-#if BIAS
-          v = v_f32_mac_b(v, UNPACK_FACTOR, b, 0);
-#else
-          v = v_f32_mul_b(v, UNPACK_FACTOR);
-#endif
+          float64 v;
+          FINISHED(v, q)
 #if PER_ROUTE
           STORE_ROWS(at3(8 * tile, k, t), v)
 #else

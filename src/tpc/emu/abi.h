@@ -50,6 +50,16 @@ struct Launch {
   uint8_t unpack_high;
 };
 
+// How many elements of an output no TPC has written; `first` is the index of the first, in the order of memory of a
+// dense tensor. To be asked when all TPCs have run.
+inline uint64_t unwritten(const Tensor& tensor, uint64_t* first) {
+  uint64_t elements = 1, missing = 0;
+  for (const uint64_t size : tensor.size) elements *= size;
+  for (uint64_t i = 0; i < elements; ++i)
+    if (tensor.written[i] == 0 && missing++ == 0) *first = i;
+  return missing;
+}
+
 // Exported by every module. 0: ran to the end; 1: a rule was broken (message), the kernel was stopped there.
 using Run = int (*)(Launch*);
 constexpr const char* kRunSymbol = "mxk_emu_run";

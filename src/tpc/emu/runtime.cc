@@ -85,14 +85,6 @@ int run(Launch* launch, void (*kernel)(const Launch& launch)) {
   return rc;
 }
 
-uint64_t unwritten(const Tensor& tensor, uint64_t* first) {
-  uint64_t elements = 1, missing = 0;
-  for (const uint64_t size : tensor.size) elements *= size;
-  for (uint64_t i = 0; i < elements; ++i)
-    if (tensor.written[i] == 0 && missing++ == 0) *first = i;
-  return missing;
-}
-
 }  // namespace mxk::emu
 
 using namespace mxk::emu;

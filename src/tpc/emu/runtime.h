@@ -91,8 +91,4 @@ inline State& issue(Op op, int switches, int allowed = 0) {
 // A kernel of this signature run with a launch's arguments: tensor numbers first, then the scalars.
 int run(Launch* launch, void (*kernel)(const Launch& launch));
 
-// How many elements of an output no TPC has written; `first` is the index of the first, in the order of memory of a
-// dense tensor. To be asked when all TPCs have run.
-uint64_t unwritten(const Tensor& tensor, uint64_t* first);
-
 }  // namespace mxk::emu

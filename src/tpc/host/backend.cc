@@ -6,11 +6,9 @@
 // biases' order.
 #include "tpc/host/backend.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include "core/call.h"
 #include "core/pool.h"

@@ -129,12 +129,10 @@ void on_threads(int threads, int n, const std::function<void(int)>& f) {
 }
 
 Status check_written(const Instance& in, const Operands& operands) {
-  for (size_t i = 0; i < operands.written.size(); ++i) {
-    const std::vector<uint8_t>& written = operands.written[i];
-    const auto hole = std::find(written.begin(), written.end(), 0);
-    if (hole == written.end()) continue;
-    const auto holes = std::count(hole, written.end(), 0);
-    auto at = static_cast<uint64_t>(hole - written.begin());
+  for (size_t i = 0; i < in.node.outputs.size(); ++i) {
+    uint64_t at = 0;
+    const uint64_t holes = emu::unwritten(operands.tensors[in.node.inputs.size() + i], &at);
+    if (holes == 0) continue;
     std::string coordinates;  // slowest first, as a shape is written
     for (uint64_t size : in.node.outputs[i].sizes) {
       coordinates.insert(0, std::to_string(at % size) + (coordinates.empty() ? "" : ", "));
