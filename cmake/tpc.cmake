@@ -5,11 +5,11 @@
 include(src/glue/embed.cmake)
 
 # The names of the kernels, from the table that the library has.
-set(list ${PROJECT_SOURCE_DIR}/src/glue/kernels.inc)
+set(list ${PROJECT_SOURCE_DIR}/src/tpc/kernels.inc)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
 file(READ ${list} rows)
-string(REGEX MATCHALL "\n  X\\(mxk_[a-z0-9_]+" rows "${rows}")
-list(TRANSFORM rows REPLACE "\n  X\\(" "" OUTPUT_VARIABLE MXK_TPC_KERNELS)
+string(REGEX MATCHALL "\nX\\(mxk_[a-z0-9_]+" rows "${rows}")
+list(TRANSFORM rows REPLACE "\nX\\(" "" OUTPUT_VARIABLE MXK_TPC_KERNELS)
 
 # Everything that is embedded goes without its symbols: they would be most of libmxk.
 add_library(mxk_tpc_rules INTERFACE)
@@ -45,7 +45,7 @@ function(mxk_tpc_library target)
   target_link_options(${target} PRIVATE -s -Wl,--version-script=${exports})
   set_target_properties(${target} PROPERTIES LINK_DEPENDS ${exports})
 endfunction()
-set(MXK_TPC_LIBRARY_SOURCES glue/entry_points.cc glue/kernels.cc glue/stock.cc core/variant.cc tpc/tables.cc)
+set(MXK_TPC_LIBRARY_SOURCES glue/entry_points.cc glue/kernels.cc glue/stock.cc core/variant.cc tpc/kernels.cc tpc/tables.cc)
 
 mxk_tpc_library(mxk_tpc)
 foreach(kernel ${MXK_TPC_KERNELS})

@@ -59,7 +59,7 @@ endforeach()
 function(mxk_glue target map definition)
   set(src ${PROJECT_SOURCE_DIR}/src)
   add_library(${target} SHARED ${src}/glue/entry_points.cc ${src}/glue/kernels.cc ${src}/glue/stock.cc
-                               ${src}/core/variant.cc ${src}/tpc/tables.cc)
+                               ${src}/core/variant.cc ${src}/tpc/kernels.cc ${src}/tpc/tables.cc)
   target_link_libraries(${target} PRIVATE mxk_tpc_rules Threads::Threads ${CMAKE_DL_LIBS})
   target_compile_definitions(${target} PRIVATE MXK_VERSION="${PROJECT_VERSION}" ${definition})
   target_link_options(${target} PRIVATE -Wl,--version-script=${map})

@@ -85,7 +85,7 @@ api::GlueCodeReturn fill_aux(const Kernel& kernel, api::HabanaKernelInstantiatio
   const auto tables = fill_aux(out, 0, api::DATA_U8, kTableColumns, tpc::kTableRows, tpc::kTableRows * kTableColumns,
                                [](void* p) { tpc::fill_tables(static_cast<uint8_t*>(p)); });
 #ifdef MXK_LUT
-  if (kernel.users == Users::w13 || kernel.users == Users::w2) {
+  if (kernel.users == tpc::Users::w13 || kernel.users == tpc::Users::w2) {
     // Both sizes are asked for in one answer.
     const auto lut = fill_aux(out, 1, api::DATA_BF16, tpc::kLutElements, 1, 2 * tpc::kLutElements,
                               [](void* p) { tpc::fill_lut(static_cast<uint16_t*>(p)); });
@@ -97,11 +97,13 @@ api::GlueCodeReturn fill_aux(const Kernel& kernel, api::HabanaKernelInstantiatio
 }
 
 api::GlueCodeReturn fill_elf(const Kernel& kernel, api::DeviceKernel* out) {
+  const auto bytes = elf(kernel);
+  if (bytes.empty()) return api::GLUE_FAILED;
   const size_t given = out->elfSize;
-  out->elfSize = static_cast<uint32_t>(kernel.elf.size());
-  if (given < kernel.elf.size()) return api::GLUE_INSUFFICIENT_ELF_BUFFER;
+  out->elfSize = static_cast<uint32_t>(bytes.size());
+  if (given < bytes.size()) return api::GLUE_INSUFFICIENT_ELF_BUFFER;
   if (!out->kernelElf) return api::GLUE_FAILED;
-  std::memcpy(out->kernelElf, kernel.elf.data(), kernel.elf.size());
+  std::memcpy(out->kernelElf, bytes.data(), bytes.size());
   return api::GLUE_SUCCESS;
 }
 
@@ -111,7 +113,7 @@ api::GlueCodeReturn instantiate(const Kernel& kernel, const api::HabanaKernelPar
   if (const auto code = check(kernel, params, &letters); code != api::GLUE_SUCCESS) return code;
   if (!out || !out->inputTensorAccessPattern || !out->outputTensorAccessPattern || !out->auxiliaryTensors)
     return api::GLUE_FAILED;
-  const bool divided = kernel.units != Dim::end;
+  const bool divided = kernel.units.letter != tpc::Letter::none;
   const uint32_t available = params.maxAvailableTpc ? std::min(params.maxAvailableTpc, kTpcs) : kTpcs;
   const uint32_t points = divided ? available : 1;
   out->indexSpaceRank = 1;
@@ -120,11 +122,12 @@ api::GlueCodeReturn instantiate(const Kernel& kernel, const api::HabanaKernelPar
   require_all(out->inputTensorAccessPattern, kernel.inputs.size());
   require_all(out->outputTensorAccessPattern, 1);
   uint32_t* scalars = out->kernel.scalarParams;
-  if (kernel.parameters) std::memcpy(scalars, params.nodeParams.nodeParams, kernel.parameters * sizeof(int32_t));
-  scalars += kernel.parameters;
+  const uint32_t parameters = kernel.parameter_count();
+  if (parameters) std::memcpy(scalars, params.nodeParams.nodeParams, parameters * sizeof(int32_t));
+  scalars += parameters;
   if (divided) {
     // Each point has so many units, the first so many points one more. A kernel cannot see how many points there are.
-    const uint64_t units = size_of(kernel.units, letters);
+    const uint64_t units = kernel.units.of(letters);
     *scalars++ = static_cast<uint32_t>(units / points);
     *scalars++ = static_cast<uint32_t>(units % points);
   }
@@ -163,7 +166,7 @@ api::GlueCodeReturn infer_shapes(const Kernel& kernel, const api::ShapeInference
   if (const auto code = check_sizes(kernel, g, &letters); code != api::GLUE_SUCCESS) return code;
   api::TensorGeometry& y = out->outputTensors[0]->geometry;
   y.dims = kernel.output.rank();
-  for (uint32_t d = 0; d < y.dims; ++d) y.maxSizes[d] = y.minSizes[d] = size_of(kernel.output.dim(d), letters);
+  for (uint32_t d = 0; d < y.dims; ++d) y.maxSizes[d] = y.minSizes[d] = kernel.output.dims[y.dims - 1 - d].of(letters);
   return api::GLUE_SUCCESS;
 }
 
@@ -181,7 +184,7 @@ api::GlueCodeReturn list_kernels(std::vector<api::GuidInfo>* list) {
     list->resize(std::min<size_t>(n, list->size()));
     n = static_cast<uint32_t>(list->size());
   }
-  for (const Kernel& kernel : kernels()) {
+  for (const Kernel& kernel : tpc::kernels()) {
     const auto same_name = [&](const api::GuidInfo& g) {
       return std::string_view(g.name, strnlen(g.name, sizeof g.name)) == kernel.name;
     };
@@ -271,8 +274,8 @@ MXK_EXPORT api::GlueCodeReturn GetSuggestedManipulation(const api::HabanaKernelP
 MXK_EXPORT uint64_t GetLibVersion() noexcept {
   static const uint64_t own = [] {
     uint64_t h = hash("mxk " MXK_VERSION);
-    for (const Kernel& kernel : kernels())
-      h = h * 31 + hash({reinterpret_cast<const char*>(kernel.elf.data()), kernel.elf.size()});
+    for (const Kernel& kernel : mxk::tpc::kernels())
+      h = h * 31 + hash({reinterpret_cast<const char*>(elf(kernel).data()), elf(kernel).size()});
     return h;
   }();
   try {
