@@ -29,12 +29,25 @@ target_link_directories(mxk_libtorch INTERFACE ${root}/lib)
 target_link_libraries(mxk_libtorch INTERFACE torch_cpu c10)
 target_compile_definitions(mxk_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=${cxx11_abi})
 
-# mxk_op_library(NAME file...): an op library of these files of src/torch, all it stands on inside.
+# MXK_OP_SOURCES, MXK_OP_CPU_SOURCES: what every op library is made of, and the one for CPUs besides.
+set(MXK_OP_SOURCES torch/ops.cc torch/variants_json.cc tpc/kernels.cc tpc/selfcheck.cc)
+set(MXK_OP_CPU_SOURCES torch/cpu.cc torch/engines.cc torch/moe_decode.cc)
+
+# mxk_op_library(NAME file...): an op library of these files of src, all it stands on inside.
 function(mxk_op_library name)
-  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/src/torch/)
-  add_library(${name} MODULE ${ARGN})
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/src/ OUTPUT_VARIABLE sources)
+  add_library(${name} MODULE ${sources})
   target_link_libraries(${name} PRIVATE mxk_rules mxk_libtorch)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden BUILD_RPATH ${MXK_TORCH_ROOT}/lib)
 endfunction()
+
+# The package: python/mxk with its op library, in the build tree as it will be installed.
+mxk_op_library(mxk_op_cpu ${MXK_OP_SOURCES} ${MXK_OP_CPU_SOURCES})
+target_link_libraries(mxk_op_cpu PRIVATE mxk)
+set_target_properties(mxk_op_cpu PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/mxk
+                                            INSTALL_RPATH "$ORIGIN/../torch/lib")
+if(SKBUILD)
+  install(TARGETS mxk_op_cpu DESTINATION mxk)
+endif()

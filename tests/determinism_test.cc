@@ -118,6 +118,42 @@ TEST_P(Determinism, RowIsTheSameAloneAndInAnyBatch) {
   }
 }
 
+// The two projections as calls of their own: w13 writes the activations, w2 reads them from a copy.
+TEST_P(Determinism, TwoStagesAreTheLayer) {
+  for (const Shape& s : shapes()) {
+    const Layer layer(variant, s, random, 0, kSpread);
+    const Batch batch = wide_batch(s, Routing::random, random);
+    const Call whole = make_call(variant, s, layer, batch);
+    auto engine = make_engine(variant, s, backend.name);
+    const std::vector<float> want = run(*engine, whole, Dtype::f32);
+    std::vector<uint16_t> a(static_cast<size_t>(s.T) * s.k * s.I, 0xFFFF);
+    Call half = whole;
+    half.stage = Stage::w13;
+    half.a = a.data();
+    half.weights.w2 = half.weights.s2 = nullptr;
+    half.topk_weights = nullptr;
+    if (!backend.stages) {
+      EXPECT_EQ(engine->run(half).code, Code::bad_argument);
+      continue;
+    }
+    ASSERT_TRUE(engine->run(half).ok());
+    for (int r = 0; r < s.T * s.k; ++r) {
+      const int expert = whole.topk_ids[r] - whole.first_expert;
+      const uint16_t* row = &a[static_cast<size_t>(r) * s.I];
+      const bool zero = std::all_of(row, row + s.I, [](uint16_t v) { return v == 0; });
+      EXPECT_EQ(zero, expert < 0 || expert >= s.E) << "activations of route " << r;
+    }
+    half = whole;
+    half.stage = Stage::w2;
+    half.a = a.data();
+    half.weights.w13 = half.weights.s13 = nullptr;
+    half.x = nullptr;
+    EXPECT_TRUE(same(run(*engine, half, Dtype::f32), want));
+    half.a = nullptr;
+    EXPECT_EQ(engine->run(half).code, Code::bad_argument);
+  }
+}
+
 TEST_P(Determinism, RowDoesNotDependOnTheRoutesOfOthers) {
   for (const Shape& s : shapes()) {
     const Layer layer(variant, s, random, 0, kSpread);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `mxk variants`: the table of include/mxk/variants.inc, for people and (--json) for other languages.
-#include <cmath>
 #include <memory>
 
 #include "cli.h"
@@ -10,42 +9,9 @@
 namespace mxk::cli {
 namespace {
 
-// The shortest decimal of the float, not the long one of its double. No limit (infinity) has no JSON number: null.
-Json number(float f) { return std::isfinite(f) ? Json(std::stod(fmt::format("{}", f))) : Json(nullptr); }
-
-Json to_json(const Variant& v) {
-  const Limits& l = v.limits;
-  const Variant::Serving& s = v.serving;
-  return {{"name", v.name},
-          {"models", v.models},
-          {"w13_kernel", v.w13_kernel},
-          {"w2_kernel", v.w2_kernel},
-          {"deq", v.deq},
-          {"rows", to_string(v.rows)},
-          {"act", to_string(v.act)},
-          {"act_params",
-           {{"limit", number(v.act_params.limit)},
-            {"alpha", number(v.act_params.alpha)},
-            {"shift", number(v.act_params.shift)}}},
-          {"bias", v.bias},
-          {"x_tail", v.x_tail},
-          {"per_route", v.per_route},
-          {"limits",
-           {{"k_multiple", l.k_multiple},
-            {"k_max", l.k_max},
-            {"i_multiple", l.i_multiple},
-            {"i_max", l.i_max},
-            {"tokens", l.tokens},
-            {"routes", l.routes},
-            {"experts", l.experts}}},
-          {"serving", {{"K", s.K}, {"I", s.I}, {"e_local", s.e_local}, {"e_total", s.e_total}, {"top_k", s.top_k}}}};
-}
-
 void show_variants(bool json) {
   if (json) {
-    Json list = Json::array();
-    for (const Variant& v : variants()) list.push_back(to_json(v));
-    print({{"version", mxk_version()}, {"variants", list}});
+    print({{"version", mxk_version()}, {"variants", Json::parse(variants_json())}});
     return;
   }
   fmt::print("{:<8} {:<12} {:<13} {:<5} {:<6} {:<11} {:<11} {:>6}  {:<11} {:<10} {}\n", "variant", "rows", "activation",

@@ -25,6 +25,7 @@ struct Backend {
   const char* description;
   bool automatic;         // may be chosen without being named (ref and stock are not)
   bool table_limits;      // bound to the limits of variants.inc; otherwise any multiple of 32
+  bool stages;            // takes half a layer, see Stage
   Status (*supported)();  // can this machine run it? ok or the reason
   size_t (*scratch_bytes)(const Variant&, const Shape& max, int threads);
   Status (*run)(const Call&, const Workspace&);  // arguments were checked; no output, no allocation (tpc-emu: some)

@@ -14,6 +14,7 @@ namespace mxk {
 
 std::span<const Variant> variants();
 const Variant* find_variant(std::string_view name);  // null if unknown
+std::string variants_json();                         // the table as a JSON array, for other languages
 const char* to_string(Rows);
 const char* to_string(Act);
 const char* to_string(Code);

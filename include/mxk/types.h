@@ -86,6 +86,9 @@ struct Weights {
   const float* b2 = nullptr;     // [E, K], or null
 };
 
+// Half a layer, for hosts whose operators are the two projections: w13 writes a, w2 reads it.
+enum class Stage { both, w13, w2 };
+
 // One call of one layer. Row-major, dense.
 struct Call {
   const Variant* variant = nullptr;
@@ -98,6 +101,8 @@ struct Call {
   int first_expert = 0;
   void* y = nullptr;  // [T, K], or [T, k, K] for per-route variants; of out_dtype
   Dtype out_dtype = Dtype::bf16;
+  Stage stage = Stage::both;  // anything else needs a backend that has stages
+  uint16_t* a = nullptr;      // bf16 [T*k, I] activations, zero for skipped routes; unused by a whole layer
 };
 
 }  // namespace mxk

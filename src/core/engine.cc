@@ -88,7 +88,12 @@ Status Engine::run(const Call& call) {
                                       ", out_dtype=" + std::to_string(int(call.out_dtype)) +
                                       " must be 0 (f32) or 1 (bf16); y is unchanged");
   const Weights& w = call.weights;
-  if (!w.w13 || !w.s13 || !w.w2 || !w.s2 || !call.x || !call.topk_ids || !call.topk_weights || !call.y)
+  if (call.stage != Stage::both && !st.selection.backend->stages)
+    return error(Code::bad_argument, std::string("backend '") + st.selection.backend->name +
+                                         "' runs whole layers only, not one stage; nothing was computed");
+  const bool w13 = call.stage != Stage::w2, w2 = call.stage != Stage::w13;
+  if (!call.topk_ids || (w13 && (!w.w13 || !w.s13 || !call.x)) ||
+      (w2 && (!w.w2 || !w.s2 || !call.topk_weights || !call.y)) || (w13 != w2 && !call.a))
     return error(Code::bad_argument, std::string(st.variant->name) + ": a required pointer is null; y is unchanged");
   if (call.first_expert < 0)
     return error(Code::bad_argument, std::string(st.variant->name) + ": first_expert=" +

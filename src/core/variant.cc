@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -80,6 +82,57 @@ const Variant* find_variant(std::string_view name) {
   for (const Variant& v : kVariants)
     if (name == v.name) return &v;
   return nullptr;
+}
+
+std::string variants_json() {
+  // Seven digits give back every decimal of the table. No limit (infinity) has no JSON number.
+  const auto number = [](float f) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.7g", double{f});
+    return std::isfinite(f) ? std::string(text) : "null";
+  };
+  std::string out;
+  const auto put = [&](const char* key, const std::string& value) {
+    out += std::string(out.back() == '{' ? "" : ", ") + '"' + key + "\": " + value;
+  };
+  const auto text = [&](const char* key, const char* value) { put(key, '"' + std::string(value) + '"'); };
+  const auto yes = [&](const char* key, bool value) { put(key, value ? "true" : "false"); };
+  const auto object = [&](const char* key, std::initializer_list<std::pair<const char*, std::string>> members) {
+    put(key, "{");
+    for (const auto& [name, value] : members) put(name, value);
+    out += '}';
+  };
+  const auto i = [](int n) { return std::to_string(n); };
+  out = "[";
+  for (const Variant& v : kVariants) {
+    out += out.size() > 1 ? ",\n {" : "{";
+    text("name", v.name);
+    text("models", v.models);
+    text("w13_kernel", v.w13_kernel);
+    text("w2_kernel", v.w2_kernel);
+    yes("deq", v.deq);
+    text("rows", to_string(v.rows));
+    text("act", to_string(v.act));
+    object("act_params", {{"limit", number(v.act_params.limit)},
+                          {"alpha", number(v.act_params.alpha)},
+                          {"shift", number(v.act_params.shift)}});
+    yes("bias", v.bias);
+    yes("x_tail", v.x_tail);
+    yes("per_route", v.per_route);
+    const Limits& l = v.limits;
+    object("limits", {{"k_multiple", i(l.k_multiple)},
+                      {"k_max", i(l.k_max)},
+                      {"i_multiple", i(l.i_multiple)},
+                      {"i_max", i(l.i_max)},
+                      {"tokens", i(l.tokens)},
+                      {"routes", i(l.routes)},
+                      {"experts", i(l.experts)}});
+    const Variant::Serving& s = v.serving;
+    object("serving",
+           {{"K", i(s.K)}, {"I", i(s.I)}, {"e_local", i(s.e_local)}, {"e_total", i(s.e_total)}, {"top_k", i(s.top_k)}});
+    out += '}';
+  }
+  return out + "]";
 }
 
 Status check_shape(const Variant& v, const Shape& s) {

@@ -71,6 +71,6 @@ struct Avx2 : PackedF32<Avx2> {
 
 extern const Kernels kernels_avx2;
 const Kernels kernels_avx2{Avx2::kChunk, Avx2::kChunk * 4, rows<Tile<Avx2>>, activate<Avx2>,
-                           Avx2::pack,   unpack_row<Avx2>, gemm_rows<Avx2>};
+                           Avx2::pack,   unpack<Avx2>,     unpack_row<Avx2>, gemm_rows<Avx2>};
 
 }  // namespace mxk::cpu

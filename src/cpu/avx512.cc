@@ -58,6 +58,7 @@ struct Fp32 {
 }  // namespace
 
 extern const Kernels kernels_avx512;
-const Kernels kernels_avx512{128, 128 * 4, rows<Fp32>, activate<Fp32>, Fp32::pack, unpack_row<Fp32>, gemm_rows<Fp32>};
+const Kernels kernels_avx512{128,        128 * 4,      rows<Fp32>,       activate<Fp32>,
+                             Fp32::pack, unpack<Fp32>, unpack_row<Fp32>, gemm_rows<Fp32>};
 
 }  // namespace mxk::cpu

@@ -75,6 +75,7 @@ void stock_rows(const uint16_t* w, int64_t rows, int n, int tokens, const uint16
 }  // namespace
 
 extern const Kernels kernels_avx512bf16;
-const Kernels kernels_avx512bf16{128, 128 * 2, rows<Bf16>, activate<Bf16>, Bf16::pack, unpack_row<Bf16>, stock_rows};
+const Kernels kernels_avx512bf16{128,        128 * 2,      rows<Bf16>,       activate<Bf16>,
+                                 Bf16::pack, unpack<Bf16>, unpack_row<Bf16>, stock_rows};
 
 }  // namespace mxk::cpu

@@ -19,6 +19,7 @@ constexpr Backend cpu_backend(const char* name, const char* description, Status 
           description,
           /*automatic=*/true,
           /*table_limits=*/false,
+          /*stages=*/true,
           supported,
           [](const Variant&, const Shape& max, int threads) { return cpu::scratch_bytes(kernels, max, threads); },
           [](const Call& call, const Workspace& ws) { return cpu::run(kernels, call, ws); }};

@@ -44,6 +44,9 @@ struct Kernels {
   // 32 bf16 values as elements [at, at + 32) of a packed row of n; at may run on to the end of the padding.
   void (*pack)(const uint16_t* values, void* packed, int64_t at, int64_t n);
 
+  // The inverse of pack.
+  void (*unpack)(const void* packed, uint16_t* values, int64_t at, int64_t n);
+
   // The two inner loops of the `stock` baseline: a weight row to bf16 in memory, and bf16 rows times bf16 tokens.
   void (*unpack_row)(const uint8_t* w, const uint8_t* s, int n, uint16_t* out);
   void (*gemm_rows)(const uint16_t* w, int64_t rows, int n, int tokens, const uint16_t* const* x, float* out,

@@ -4,6 +4,7 @@
 //   pack     each token's activations into the order of the instruction set, once per call
 //   stage 1  a[route] = act(W13 x + b13), rounded to bf16, written in the packed order stage 2 reads
 //   stage 2  sum[token] += w * (W2 a + b2) over the experts in ascending order, then one rounding
+// Half a call (Stage) ends with a barrier and the activations in the caller's order, or begins with packing those.
 // Each output is computed whole by one thread, in an order that does not depend on the thread or on how the rows are
 // divided, so the split changes no bit of the result.
 #include "cpu/driver.h"
@@ -79,6 +80,9 @@ struct Run {
   float* thread_out(int t) const { return reinterpret_cast<float*>(ws.scratch + at.out) + t * kOutFloats; }
 
   void pack_inputs(int thread) const;
+  void pack_activations(int thread) const;
+  void clear_activations(int thread) const;
+  void unpack_activations(int thread) const;
   void stage1(int thread) const;
   void stage2(int thread) const;
   RowStreams w13_streams(int active, int thread, Slice* own) const;
@@ -101,6 +105,27 @@ void Run::pack_inputs(int thread) const {
     k.pack(call.x + token * K + i, x_row(token), i, K);
     if (i + kBlock == K) pack_zeros(k, x_row(token), K);
   }
+}
+
+// Rows of call.a, of local routes, from the caller's order.
+void Run::pack_activations(int thread) const {
+  const Slice own = slice(plan.routes, 1, thread, threads);
+  for (int64_t p = own.begin; p < own.end; ++p) {
+    for (int64_t i = 0; i < I; i += kBlock) k.pack(call.a + plan.order[p] * I + i, a_row(p), i, I);
+    pack_zeros(k, a_row(p), I);
+  }
+}
+
+void Run::clear_activations(int thread) const {
+  const Slice own = slice(call.shape.T * top_k * I, kBlock, thread, threads);
+  std::fill(call.a + own.begin, call.a + own.end, uint16_t{0});
+}
+
+// And to it.
+void Run::unpack_activations(int thread) const {
+  const Slice own = slice(plan.routes, 1, thread, threads);
+  for (int64_t p = own.begin; p < own.end; ++p)
+    for (int64_t i = 0; i < I; i += kBlock) k.unpack(a_row(p), call.a + plan.order[p] * I + i, i, I);
 }
 
 // This thread's rows of active expert `a` as four streams: gate, up, gate, up. The slices are rotated from expert to
@@ -154,8 +179,13 @@ void Run::stage1(int thread) const {
   for (int a = 0; a < plan.active; ++a) {
     Slice own, unused;
     RowStreams rs = w13_streams(a, thread, &own);
-    set_next(rs, a + 1 < plan.active ? w13_streams(a + 1, thread, &unused)
-                                     : w2_streams(0, slice(K, kSumRows, thread, threads)));
+    if (a + 1 < plan.active) {
+      set_next(rs, w13_streams(a + 1, thread, &unused));
+    } else if (call.stage == Stage::both) {
+      set_next(rs, w2_streams(0, slice(K, kSumRows, thread, threads)));
+    } else {
+      set_next(rs, w13_streams(a, thread, &unused));
+    }
     rs.tiles = kBlock / 2;
     float* out = thread_out(thread);
     for (int64_t h = own.begin; h < own.end; h += kBlock, advance(rs, rs.tiles)) {
@@ -245,11 +275,20 @@ size_t scratch_bytes(const Kernels& k, const Shape& max, int threads) { return L
 Status run(const Kernels& k, const Call& call, const Workspace& ws) {
   const Run r(k, call, ws);
   ws.pool->parallel([&](int thread) {
-    r.pack_inputs(thread);
+    if (call.stage == Stage::w2) {
+      r.pack_activations(thread);
+    } else {
+      r.pack_inputs(thread);
+      ws.pool->barrier();
+      if (call.stage == Stage::w13) r.clear_activations(thread);
+      r.stage1(thread);
+    }
     ws.pool->barrier();
-    r.stage1(thread);
-    ws.pool->barrier();
-    r.stage2(thread);
+    if (call.stage == Stage::w13) {
+      r.unpack_activations(thread);
+    } else {
+      r.stage2(thread);
+    }
   });
   return {};
 }

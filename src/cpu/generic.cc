@@ -48,6 +48,6 @@ struct Generic : PackedF32<Generic> {
 
 extern const Kernels kernels_generic;
 const Kernels kernels_generic{Generic::kChunk, Generic::kChunk * 4, rows<Tile<Generic>>, activate<Generic>,
-                              Generic::pack,   unpack_row<Generic>, gemm_rows<Generic>};
+                              Generic::pack,   unpack<Generic>,     unpack_row<Generic>, gemm_rows<Generic>};
 
 }  // namespace mxk::cpu

@@ -312,6 +312,16 @@ void activate(const float* gu, const float* bias, float limit, float alpha, floa
   Isa::pack(h, packed, at, n);
 }
 
+template <class Isa>
+void unpack(const void* packed, uint16_t* values, int64_t at, int64_t n) {
+  for (int i = 0; i < kBlock; ++i) {
+    const float f = Isa::activation(packed, static_cast<int>(at) + i, static_cast<int>(n));
+    uint32_t u;
+    __builtin_memcpy(&u, &f, sizeof u);
+    values[i] = static_cast<uint16_t>(u >> 16);
+  }
+}
+
 // ---- the inner loops of the stock baseline -------------------------------------------------------------------------
 
 // E2M1 codes to fp32: 0x3F000000 + (m << 22) has the exponent and mantissa of every magnitude m but 0 and 1/2.

@@ -50,6 +50,6 @@ struct Neon : PackedF32<Neon> {
 
 extern const Kernels kernels_neon;
 const Kernels kernels_neon{Neon::kChunk, Neon::kChunk * 4, rows<Tile<Neon>>, activate<Neon>,
-                           Neon::pack,   unpack_row<Neon>, gemm_rows<Neon>};
+                           Neon::pack,   unpack<Neon>,     unpack_row<Neon>, gemm_rows<Neon>};
 
 }  // namespace mxk::cpu

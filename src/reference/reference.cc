@@ -119,9 +119,13 @@ Status run(const Call& c, const Workspace& ws) {
 }  // namespace
 
 extern const Backend backend_ref;
-const Backend backend_ref{
-    "ref", "plain fp32 loops: the semantics", false,
-    false, [] { return Status{}; },           [](const Variant&, const Shape& max, int) { return Memory::bytes(max); },
-    run};
+const Backend backend_ref{"ref",
+                          "plain fp32 loops: the semantics",
+                          false,
+                          false,
+                          false,
+                          [] { return Status{}; },
+                          [](const Variant&, const Shape& max, int) { return Memory::bytes(max); },
+                          run};
 
 }  // namespace mxk

@@ -169,8 +169,9 @@ Status run(const Call& call, const Workspace& ws) {
 extern const Backend backend_stock;
 const Backend backend_stock{"stock",
                             "baseline: unpack touched experts to bf16 in memory, then GEMM",
-                            false,
-                            false,
+                            /*automatic=*/false,
+                            /*table_limits=*/false,
+                            /*stages=*/false,
                             [] { return Status{}; },
                             [](const Variant&, const Shape& max, int) { return Layout(max).bytes; },
                             run};

@@ -6,9 +6,6 @@
 
 #include <deque>
 
-// For Python, which has no other way to the table where only an op library is installed.
-extern "C" __attribute__((visibility("default"))) const char* mxk_variants_json();
-
 namespace mxk::ops {
 namespace {
 
@@ -103,9 +100,8 @@ void meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(out);
 }
 
-// Lazy-mode recipes of ops with inputs alike would be mixed up, and an op of the other library would run this one's
-// kernels: what was loaded second makes every call an error. (A library cannot fail to load: an exception there ends
-// the process.)
+// Two libraries for one device: recipes of the one would run for ops of the other. What was loaded second makes every
+// call an error. (A library cannot fail to load: an exception there ends the process.)
 void conflict(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK(false, op.schema().name(), ": a second mxk op library (", kLibrary,
               ") was loaded into this process, and there may be only one; nothing was computed. Start again with one.");
@@ -166,14 +162,18 @@ std::vector<int32_t> parameters(const Kernel& kernel, c10::ArrayRef<c10::IValue>
 bool define(const char* guid) {
   const Kernel* kernel = tpc::find_kernel(guid);
   TORCH_CHECK(kernel, guid, " is no kernel of this library: no row names it");
-  const bool taken = c10::Dispatcher::singleton().findSchema({name(*kernel), ""}).has_value();
-  if (taken) {
-    library(torch::Library::IMPL, kDevice).impl(guid, torch::CppFunction::makeFromBoxedFunction<&conflict>());
+  const auto op = c10::Dispatcher::singleton().findSchema({name(*kernel), ""});
+  torch::Library& device = library(torch::Library::IMPL, kDevice);
+  if (op && op->hasKernelForDispatchKey(kDevice)) {
+    device.impl(guid, torch::CppFunction::makeFromBoxedFunction<&conflict>());
     return false;
   }
-  library(torch::Library::FRAGMENT, std::nullopt).def(schema(*kernel).c_str());
-  library(torch::Library::IMPL, kDevice).impl(guid, torch::CppFunction::makeFromBoxedFunction<&run>());
-  library(torch::Library::IMPL, c10::DispatchKey::Meta).impl(guid, torch::CppFunction::makeFromBoxedFunction<&meta>());
+  if (!op) {  // else it is there for another device
+    library(torch::Library::FRAGMENT, std::nullopt).def(schema(*kernel).c_str());
+    library(torch::Library::IMPL, c10::DispatchKey::Meta)
+        .impl(guid, torch::CppFunction::makeFromBoxedFunction<&meta>());
+  }
+  device.impl(guid, torch::CppFunction::makeFromBoxedFunction<&run>());
   announce(*kernel);
   return true;
 }

@@ -158,8 +158,12 @@ double CallStats::issue_seconds() const { return static_cast<double>(w13.busiest
 
 namespace mxk {
 extern const Backend backend_tpc_emu;
-const Backend backend_tpc_emu = {"tpc-emu",      "the Gaudi 2 kernels, emulated on the host: slow, for checking",
-                                 false,          true,
-                                 tpc::supported, tpc::scratch_bytes,
+const Backend backend_tpc_emu = {"tpc-emu",
+                                 "the Gaudi 2 kernels, emulated on the host: slow, for checking",
+                                 false,
+                                 true,
+                                 false,
+                                 tpc::supported,
+                                 tpc::scratch_bytes,
                                  tpc::run_call};
 }  // namespace mxk
