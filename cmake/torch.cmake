@@ -30,7 +30,7 @@ target_link_libraries(mxk_libtorch INTERFACE torch_cpu c10)
 target_compile_definitions(mxk_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=${cxx11_abi})
 
 # MXK_OP_SOURCES, MXK_OP_CPU_SOURCES: what every op library is made of, and the one for CPUs besides.
-set(MXK_OP_SOURCES torch/ops.cc torch/variants_json.cc tpc/kernels.cc tpc/selfcheck.cc)
+set(MXK_OP_SOURCES torch/ops.cc torch/about.cc tpc/kernels.cc tpc/selfcheck.cc)
 set(MXK_OP_CPU_SOURCES torch/cpu.cc torch/engines.cc torch/moe_decode.cc)
 
 # mxk_op_library(NAME file...): an op library of these files of src, all it stands on inside.

@@ -28,6 +28,15 @@ target_compile_definitions(tpc_kernel_test PRIVATE MXK_TPC_LIBRARY="$<TARGET_FIL
                                                    MXK_TPC_LIBRARY_LUT="$<TARGET_FILE:mxk_tpc_lut>")
 add_dependencies(tpc_kernel_test mxk_tpc mxk_tpc_codes mxk_tpc_lut)
 
+# The example of a kernel that a port adds, in a library as build.sh --extra-kernel makes it.
+set(example ${PROJECT_SOURCE_DIR}/examples/dsv41_sinkhorn)
+mxk_tpc_module(dsv41_sinkhorn ../../examples/dsv41_sinkhorn/dsv41_sinkhorn)
+mxk_tpc_library(mxk_tpc_sinkhorn MXK_TPC_VARIANT="dsv41" MXK_EXTRA_KERNELS="${example}/glue.inc")
+mxk_embed(mxk_tpc_sinkhorn dsv41_sinkhorn $<TARGET_FILE:dsv41_sinkhorn> DEPENDS dsv41_sinkhorn)
+mxk_test(sinkhorn_test LABELS tpc)
+target_compile_definitions(sinkhorn_test PRIVATE MXK_TPC_LIBRARY="$<TARGET_FILE:mxk_tpc_sinkhorn>")
+add_dependencies(sinkhorn_test mxk_tpc_sinkhorn)
+
 # Their sources: only what is emulated, and what a C compiler takes.
 set(sources ${CMAKE_CURRENT_SOURCE_DIR}/tpc_sources_test.py)
 add_test(NAME tpc_sources_test COMMAND Python3::Interpreter ${sources})
