@@ -3,9 +3,10 @@
 
 import os
 import pathlib
-import re
 
 import torch
+
+from mxk_gaudi.library import check_torch
 
 _NAME = "libmxk_op_cpu.so"
 _loaded = None
@@ -14,16 +15,6 @@ _loaded = None
 def path():
     """Where the library should be: MXK_OP_LIBRARY if set, else beside this file."""
     return pathlib.Path(os.environ.get("MXK_OP_LIBRARY") or pathlib.Path(__file__).with_name(_NAME))
-
-
-def check_torch(library):
-    """Raises ImportError if an op library was built for another torch: its C++ interface changes with each release."""
-    found = re.search(rb"mxk op library for torch ([0-9.]+)", library.read_bytes())
-    if not found:
-        raise ImportError(f"{library} is not an op library of mxk")
-    built = found[1].decode()
-    if built.split(".")[:2] != torch.__version__.split(".")[:2]:
-        raise ImportError(f"{library} was built for torch {built}, this is torch {torch.__version__}: build it again")
 
 
 def load():
@@ -37,7 +28,7 @@ def load():
         if not library.is_file():
             raise ImportError(f"{library} is not there: the ops for CPUs are built by `pip install .`, or by CMake with "
                               f"-DMXK_TORCH=ON; MXK_OP_LIBRARY names a library elsewhere")
-        check_torch(library)
+        check_torch(library, torch.__version__)
         torch.ops.load_library(str(library))
         _loaded = library
     return _loaded
