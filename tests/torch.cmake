@@ -5,7 +5,7 @@ set(MXK_TORCH_TEST_ENVIRONMENT
     PYTHONPATH=${PROJECT_SOURCE_DIR}/python MXK_CLI=$<TARGET_FILE:mxk_cli> MXK_OP_LIBRARY=$<TARGET_FILE:mxk_op_cpu>
     PYTHONDONTWRITEBYTECODE=1)
 
-# mxk_pytest(NAME FILE [ENVIRONMENT VAR=value...] [property value...])
+# mxk_pytest(NAME FILE [property value...] [ENVIRONMENT VAR=value...])
 function(mxk_pytest name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ENVIRONMENT")
   add_test(NAME ${name} COMMAND Python3::Interpreter -m pytest -q -p no:cacheprovider ${CMAKE_CURRENT_SOURCE_DIR}/${file})
@@ -18,7 +18,8 @@ add_test(NAME python_package_test COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/pytho
 set_tests_properties(python_package_test PROPERTIES LABELS torch)
 
 if(MXK_TPC_EMU AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  include(standin/bridge.cmake OPTIONAL)
-  include(build_sh.cmake OPTIONAL)
+  include(standin/bridge.cmake)
+  include(build_sh.cmake)
 endif()
-include(scripts.cmake OPTIONAL)
+include(scripts.cmake)
+include(gaudi.cmake)
