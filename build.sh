@@ -4,6 +4,8 @@
 # Builds the Gaudi libraries of one model family, inside the image that will serve it. Bash, g++ and Python only:
 # serving images have no CMake. The Python helpers are in src/glue.
 set -euo pipefail
+shopt -u nullglob failglob
+unset PYTHONSAFEPATH # the helpers import each other
 
 usage() {
   cat <<'END'
@@ -19,7 +21,8 @@ Makes, for one model family and the software of this image:
   --extra-kernel DIR  also the kernel of a port, from DIR/<guid>.c, glue.inc and op.cpp: see examples/dsv41_sinkhorn
   --pt2               not for gptoss, which serves in lazy mode, and not with --extra-kernel, whose ops are legacy ones
 
-An OUT_DIR that exists is replaced if it is empty or an earlier build. When something fails, nothing is left behind.
+An OUT_DIR that exists is replaced if it is empty or an earlier build; it may not be a mount point. When something
+fails, nothing is left behind.
 
 Where other tools and libraries are than in a Gaudi image, these say so: TPC_CLANG, CXX, PYTHON, MXK_SDK_INCLUDE,
 MXK_STOCK_TPC_LIB, MXK_BRIDGE_INCLUDE, MXK_BRIDGE_LIB.
@@ -45,7 +48,7 @@ while (($#)); do
   case $1 in
     -h | --help) usage && exit ;;
     --variant | --extra-kernel)
-      [[ $# -ge 2 && $2 != -* ]] || misuse "$1 needs a value"
+      [[ $# -ge 2 && -n $2 && $2 != -* ]] || misuse "$1 needs a value"
       if [[ $1 == --variant ]]; then variant=$2; else extra_dirs+=("$2"); fi
       shift
       ;;
@@ -122,6 +125,7 @@ for dir in "${extra_dirs[@]}"; do
     lacks "--extra-kernel $dir: exactly one <guid>.c, there are $n"
   else
     guid=$(basename -- "${sources[0]}" .c)
+    [[ $guid =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || lacks "--extra-kernel $dir: a guid that is a name in C, not '$guid'"
     extras+=("$guid")
   fi
   for file in glue.inc op.cpp; do
@@ -136,6 +140,8 @@ done
 version=$(sed -n 's/^project(mxk VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 [[ -n $version ]] || die "no version in the project() line of $root/CMakeLists.txt; nothing was built"
 "$python" "$root/src/glue/manifest.py" check "$out"
+[[ ! -d $out || $(stat -c %m -- "$out") != "$out" ]] ||
+  die "$out is a mount point, which cannot be replaced as a whole: name a folder in it; nothing was built"
 
 work= made=
 # Whatever happens: nothing is left that was not there, and an older OUT_DIR is where it was.
@@ -148,7 +154,11 @@ cleanup() {
     [[ ! -e $work/old || -e $out ]] || mv -T -- "$work/old" "$out"
     rm -rf -- "$work"
   }
-  [[ -z $made || -e $out ]] || find "$made" -depth -type d -empty -delete 2>/dev/null || true
+  # The folders that were made for it, as far as nobody else uses them.
+  local folder=$parent
+  while [[ -n $made && ($folder == "$made" || $folder == "$made"/*) ]] && rmdir -- "$folder" 2>/dev/null; do
+    folder=$(dirname -- "$folder")
+  done
 }
 trap cleanup EXIT
 trap 'printf "build.sh: interrupted; nothing was built\n" >&2; exit 130' INT

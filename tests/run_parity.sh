@@ -28,6 +28,10 @@ while (($#)); do
       [[ $1 == --out ]] && out=$2 || variant=$2
       shift 2
       ;;
+    --impl* | --json*)
+      echo "run_parity.sh: $1 is not for this script, which runs several; parity_hpu.py takes it" >&2
+      exit 2
+      ;;
     *) options+=("$1") && shift ;;
   esac
 done
@@ -51,7 +55,12 @@ for impl in kernel sig; do
   status=${PIPESTATUS[0]}
   case $status in
     0) # the bridge may say more when the process ends
-      mapfile -t -O "${#lines[@]}" lines < <(grep -E "^\[$variant\] [A-Z_]+ PASS$" "$log")
+      before=${#lines[@]}
+      mapfile -t -O "$before" lines < <(grep -E "^\[$variant\] [A-Z_]+ PASS$" "$log")
+      if ((${#lines[@]} == before)); then
+        failed=1
+        lines+=("[$variant] $impl: FAIL (nothing was judged), see $log")
+      fi
       ;;
     2) # a wrong option, which would be wrong twice
       [[ -n $kept ]] || rm -r "$out"

@@ -208,7 +208,7 @@ def test_default_tokens():
 def build(tmp_path, monkeypatch):
     """Files of the names of a build, and an environment of which nothing is left."""
     for name in ("libmxk_tpc.so", "libmxk_op_lazy.so", "libtpc_kernels.so"):
-        (tmp_path / name).write_bytes(b"no library")
+        (tmp_path / name).write_bytes(f"mxk op library for torch {torch.__version__}, and nothing else".encode())
     (tmp_path / "MANIFEST").write_text('{"variant": "glm"}')
     for name in ("GC_KERNEL_PATH", "MXK_STOCK_TPC_LIB", "PT_HPU_RECIPE_CACHE_CONFIG", "PT_HPU_LAZY_ACC_PAR_MODE"):
         monkeypatch.setenv(name, "")
@@ -241,15 +241,31 @@ def test_the_kernel_library_is_one_file(build, monkeypatch):
         with pytest.raises(MxkError, match="GC_KERNEL_PATH names"):
             gaudi.load(build, "glm")
         assert os.environ["GC_KERNEL_PATH"] == other
+    for other in ("libtpc_kernels.so", "/nowhere/libtpc_kernels.so", f"{build / 'libmxk_tpc.so'}:{stock}"):
+        monkeypatch.setenv("GC_KERNEL_PATH", other)
+        with pytest.raises(MxkError, match="one file that is there"):
+            gaudi.load(build, "glm")
     monkeypatch.setenv("GC_KERNEL_PATH", stock)
     monkeypatch.setenv("PT_HPU_RECIPE_CACHE_CONFIG", "/cache/,false,1024")
     for _ in range(2):  # the second time it finds its own settings
-        with pytest.raises(MxkError, match="habana_frameworks"):
-            gaudi.load(build, "glm")
+        changes = gaudi._changes(build / "libmxk_tpc.so")
+        os.environ.update(changes)
         assert os.environ["GC_KERNEL_PATH"] == str(build / "libmxk_tpc.so")
         assert os.environ["MXK_STOCK_TPC_LIB"] == stock and os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] == "0"
         path, rest = os.environ["PT_HPU_RECIPE_CACHE_CONFIG"].split(",", 1)
         assert path.startswith("/cache_mxk-") and path.count("_mxk-") == 1 and rest == "false,1024"
+
+
+def test_a_load_that_fails_leaves_the_environment(build, monkeypatch):
+    monkeypatch.setenv("PT_HPU_RECIPE_CACHE_CONFIG", "/cache/,false,1024")
+    before = dict(os.environ)
+    with pytest.raises(MxkError, match="habana_frameworks"):
+        gaudi.load(build, "glm")
+    assert dict(os.environ) == before
+    (build / "libmxk_op_lazy.so").write_bytes(b"mxk op library for torch 1.0")
+    with pytest.raises(MxkError, match="was built for torch 1.0.*nothing is loaded"):
+        gaudi.load(build, "glm")
+    assert dict(os.environ) == before
 
 
 def test_a_device_that_is_open_is_refused(build, monkeypatch):

@@ -5,8 +5,10 @@ import ctypes
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -147,8 +149,10 @@ def test_other_types_of_the_small_inputs(problem):
     p, y = problem, problem.decode()
     p.ids = p.ids.long()
     assert torch.equal(p.decode(), y)
-    p.ids = torch.where(p.ids < 0, torch.full_like(p.ids, 2**40 + p.first), p.ids)  # no int32, so nobody's
-    assert torch.equal(p.decode(), y)
+    skipped = p.ids < 0
+    for nobody in (2**40 + p.first, -2**63, 2**63 - 1):  # no int32
+        p.ids = torch.where(skipped, torch.full_like(p.ids, nobody), p.ids)
+        assert torch.equal(p.decode(), y)
     p.weights = p.weights.bfloat16()
     assert rel_l2(p.decode(), p.reference()) <= GATE
     if p.bias13 is not None:
@@ -240,6 +244,19 @@ def test_meta_gives_the_shape_and_refuses_what_the_call_would(problem):
             op(*meta)
 
 
+def test_one_tensor_on_meta_is_refused(problem):
+    for i, t in enumerate(problem.arguments()):
+        if isinstance(t, torch.Tensor):
+            mixed = [*problem.arguments()]
+            mixed[i] = t.to("meta")
+            with pytest.raises(RuntimeError, match="is on (meta|cpu), x on"):
+                torch.ops.mxk.moe_decode(*mixed)
+    w13, _ = problem.ops()
+    x, weight, *rest = problem.w13_arguments()
+    with pytest.raises(RuntimeError, match="w13 is on meta, x on cpu"):
+        w13(x, weight.to("meta"), *rest)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_torch_compile(dynamic):
     def layer(x, ids, weights):
@@ -299,6 +316,43 @@ def test_a_child_process_computes_too():
     if child == 0:
         os._exit(0 if torch.equal(p.decode(), want) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_children_of_a_process_that_computes():
+    """A lock that another thread holds while the process forks must not be held in the child for ever."""
+    p = Problem("glm")
+    want, stop = p.decode(), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            p.decode()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                os._exit(0 if torch.equal(p.decode(), want) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_calls_of_any_shapes_one_after_the_other():
+    """Engines are made for what was seen before too, as long as there is memory for it."""
+    for T, k, E in ((3, 2, 4), (1, 4, 2), (64, 1, 1), (2, 3, 8)):
+        p = Problem("glm", T=T, k=k, E=E, first=0)
+        assert rel_l2(p.decode(), p.reference()) <= GATE
+    many = torch.zeros(1 << 20, 32).bfloat16()
+    ids, weights = torch.full((1 << 20, 1), -1), torch.zeros(1 << 20, 1)
+    byte = lambda *shape: torch.zeros(shape, dtype=torch.uint8)
+    layer = byte(1, 64, 16), byte(1, 64, 1), byte(1, 32, 16), byte(1, 32, 1)
+    assert not torch.ops.mxk.moe_decode(many, ids, weights, *layer, None, None, "glm", 0).any()
+    one = many[:1], torch.full((1, 4096), 0), torch.zeros(1, 4096)
+    assert not torch.ops.mxk.moe_decode(*one, *layer, None, None, "glm", 0).any()
 
 
 def replace(p, **changes):

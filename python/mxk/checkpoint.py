@@ -227,7 +227,7 @@ def load(path, variant, index=None, experts=None):
     read = _gather if group.kind == 2 else _view
     tensors = _slice(variant, I, *read(reader, variant, first, E, K, I))
     layer = Layer(variant, *tensors, first_expert=first)
-    return Found(layer, index, max(total, variant.serving.e_total), _router(files, group, total, K))
+    return Found(layer, index, total, _router(files, group, total, K))
 
 
 def _view(reader, variant, first, E, K, I):

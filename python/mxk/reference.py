@@ -88,8 +88,8 @@ def gate(reference):
 
 
 def passes(a, limit):
-    """Also no for NaN."""
-    return a.rel_l2 <= limit and a.worst <= GATE_ROW * limit
+    """Also no for NaN, and where the reference itself is not finite, which tells nothing."""
+    return not a.not_finite and a.rel_l2 <= limit and a.worst <= GATE_ROW * limit
 
 
 def unpack_bf16(codes, scales):

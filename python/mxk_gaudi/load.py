@@ -35,10 +35,23 @@ def load(directory, variant=None):
             f"{library}: this process already has {_loaded or 'an mxk op library'}, and there may be only one; it is"
             " not loaded. Use a process for each."
         )
-    _set_kernel_library(directory / KERNELS)
-    os.environ.setdefault("PT_HPU_LAZY_MODE", "1")
-    # With its own thread for lazy graphs, an op of ours that reads a view made in the same graph fails now and then.
-    os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] = "0"
+    changes = _changes(directory / KERNELS)
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        _open(library)
+    except BaseException:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        raise
+    _loaded = library
+    return library
+
+
+def _open(library):
     try:
         import habana_frameworks.torch  # noqa: F401
         from habana_frameworks.torch.utils import internal as bridge
@@ -50,12 +63,9 @@ def load(directory, variant=None):
             f" PT_HPU_LAZY_MODE={int(is_lazy())} in the environment; {library} is not loaded"
         )
     try:
-        check_torch(library, torch.__version__)
         torch.ops.load_library(str(library))
-    except (OSError, ImportError) as e:
-        raise MxkError(f"{library}: {e}; build it again with this image's torch") from e
-    _loaded = library
-    return library
+    except OSError as e:
+        raise MxkError(f"{library}: {e.__cause__ or e}; build it again with this image's torch") from e
 
 
 def _has_ops():
@@ -67,11 +77,15 @@ def _has_ops():
 def _check_build(directory, library, variant):
     missing = [p.name for p in (directory / KERNELS, library, directory / "MANIFEST") if not p.is_file()]
     if missing:
-        pt2 = "; libmxk_op_pt2.so is made with --pt2" if "libmxk_op_pt2.so" in missing else ""
+        pt2 = "; libmxk_op_pt2.so is made with --pt2, not for gptoss" if "libmxk_op_pt2.so" in missing else ""
         raise MxkError(f"{directory}: holds no {', no '.join(missing)}{pt2}; nothing is loaded")
     built = manifest(directory)["variant"]
     if variant and built != variant:
         raise MxkError(f"{directory}: was built for variant {built}, {variant} is asked for; nothing is loaded")
+    try:
+        check_torch(library, torch.__version__)
+    except ImportError as e:
+        raise MxkError(f"{e}; nothing is loaded") from e
 
 
 def manifest(directory):
@@ -85,27 +99,30 @@ def manifest(directory):
     return found
 
 
-def _set_kernel_library(kernels):
+def _changes(kernels):
+    """What has to be in the environment before the device is opened. env.early_env() does the same for a server, and
+    puts up with more."""
     now = os.environ.get("GC_KERNEL_PATH", "")
-    ours = bool(now) and Path(now).exists() and Path(now).samefile(kernels)
-    if now and not ours and Path(now).name != STOCK:
+    stock = os.path.isabs(now) and os.path.basename(now) == STOCK and os.path.isfile(now)
+    ours = bool(now) and os.path.exists(now) and os.path.samefile(now, kernels)
+    if now and not ours and not stock:
         raise MxkError(
-            f"GC_KERNEL_PATH names {now}: it may name {kernels} or the stock {STOCK}, one file and nothing else;"
-            " nothing is loaded"
+            f"GC_KERNEL_PATH names {now}: it may name {kernels} or the stock {STOCK}, one file that is there and nothing"
+            " else; nothing is loaded"
         )
+    if not ours and _device_is_open():
+        raise MxkError(
+            f"the device is open already, and reads GC_KERNEL_PATH only once: {kernels} would not be used. Load it"
+            " before the first tensor on hpu; nothing is loaded"
+        )
+    # With its own thread for lazy graphs, an op of ours that reads a view made in the same graph fails now and then.
+    changes = {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1"), "PT_HPU_LAZY_ACC_PAR_MODE": "0"}
     if not ours:
-        if _device_is_open():
-            raise MxkError(
-                f"the device is open already, and reads GC_KERNEL_PATH only once: {kernels} would not be used. Load it"
-                " before the first tensor on hpu; nothing is loaded"
-            )
-        if now:  # images name the stock library: ours passes its kernels on
-            os.environ.setdefault("MXK_STOCK_TPC_LIB", now)
-        os.environ["GC_KERNEL_PATH"] = str(kernels)
+        changes["GC_KERNEL_PATH"] = str(kernels)
+        if stock:  # images name it: ours passes its kernels on
+            changes["MXK_STOCK_TPC_LIB"] = os.environ.get("MXK_STOCK_TPC_LIB", now)
     version = hashlib.sha256(kernels.read_bytes()).hexdigest()[:8]
-    for name in CACHES:
-        if name in os.environ:
-            os.environ[name] = own_cache(os.environ[name], version)
+    return changes | {name: own_cache(os.environ[name], version) for name in CACHES if name in os.environ}
 
 
 def _device_is_open():

@@ -101,6 +101,10 @@ def check_rows(rows, guids):
         raise Refused(f"--extra-kernel: each glue.inc must have one row, called like its kernel; the kernels are "
                       f"{', '.join(guids)}, the rows {', '.join(names) or 'none'}")
     for row in rows:
+        names = [name for name, *_ in row["inputs"]] + row["parameters"]
+        wrong = [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name, re.A) or names.count(name) > 1]
+        if wrong:
+            raise Refused(f"--extra-kernel: '{wrong[0]}' in the row of {row['name']} must be a name, and once in it")
         if row["users"] != "extra" or row["emulation"]:
             raise Refused(f"--extra-kernel: the row of {row['name']} must be 'extra' and not emulation only, it is "
                           f"'{row['users']}', {int(row['emulation'])}")

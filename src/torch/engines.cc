@@ -3,9 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -18,44 +19,55 @@
 namespace mxk::ops {
 namespace {
 
+// Variant, K, I, threads and MXK_BACKEND. A model has one K and I.
+using Key = std::tuple<std::string, int, int, int, std::string>;
+
 struct Held {
   Shape max{};
   std::unique_ptr<Engine> engine;
 };
-using Key = std::tuple<std::string, int, std::string>;
+
+struct Process {
+  std::mutex mutex;
+  std::map<Key, Held> held;
+};
+
+// The threads of an engine do not survive fork(), and a lock that another thread held would never be free: a child
+// starts anew. What it inherits is left alone, because it cannot be destroyed either.
+std::atomic<Process*> process;
+Process& this_process() {
+  static const bool once = [] {
+    process = new Process;
+    pthread_atfork(nullptr, nullptr, [] { process = new Process; });
+    return true;
+  }();
+  static_cast<void>(once);
+  return *process;
+}
 
 void require(const Status& status) { TORCH_CHECK(status.ok(), status.message); }
 
-bool fits(const Shape& s, const Shape& max) {
-  return s.T <= max.T && s.k <= max.k && s.E <= max.E && s.K <= max.K && s.I <= max.I;
-}
-
-// Room for twice as many tokens, so that batches that grow by one do not make an engine each. Not for a backend that
-// has limits of its own.
-Shape grown(const Shape& s, const Shape& max) {
-  return {std::max(s.T, max.T), std::max(s.k, max.k), std::max(s.E, max.E), std::max(s.K, max.K), std::max(s.I, max.I)};
-}
+bool fits(const Shape& s, const Shape& max) { return s.T <= max.T && s.k <= max.k && s.E <= max.E; }
 
 }  // namespace
 
 void run_call(const Call& call) {
-  static std::mutex mutex;
-  static std::map<Key, Held>* held;
-  static pid_t owner;
-  const std::scoped_lock lock(mutex);
-  // The threads of an engine do not survive fork(). What a child inherits is left alone: it cannot be destroyed either.
-  if (!held || owner != getpid()) {
-    held = new std::map<Key, Held>;
-    owner = getpid();
-  }
+  const Shape& s = call.shape;
   const char* backend = std::getenv("MXK_BACKEND");
   const int threads = at::get_num_threads();
-  Held& h = (*held)[{call.variant->name, threads, backend ? backend : ""}];
-  if (!h.engine || !fits(call.shape, h.max)) {
-    const Shape max = h.engine ? grown(call.shape, h.max) : call.shape;
+  Process& own = this_process();
+  const std::scoped_lock lock(own.mutex);
+  Held& h = own.held[{call.variant->name, s.K, s.I, threads, backend ? backend : ""}];
+  if (!h.engine || !fits(s, h.max)) {
+    // For what was seen so far, so that calls that take turns do not make an engine each. If that is more than can be
+    // had, for this call alone.
+    const Shape seen = {std::max(s.T, h.max.T), std::max(s.k, h.max.k), std::max(s.E, h.max.E), s.K, s.I};
     h.engine.reset();
-    require(Engine::create(*call.variant, max, {{}, threads}, &h.engine));
-    h.max = max;
+    h.max = seen;
+    if (!Engine::create(*call.variant, seen, {{}, threads}, &h.engine).ok()) {
+      h.max = s;
+      require(Engine::create(*call.variant, s, {{}, threads}, &h.engine));
+    }
   }
   require(h.engine->run(call));
 }

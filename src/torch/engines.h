@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The engines behind the CPU ops: made when they are first needed, kept for the life of the process, one for each
-// variant, number of threads (at::get_num_threads) and MXK_BACKEND.
+// variant, K, I, number of threads (at::get_num_threads) and MXK_BACKEND.
 #pragma once
 
 #include "mxk/types.h"

@@ -4,8 +4,6 @@
 // by the signature of an op's inputs and not by its name, so no two ops of a library may have inputs alike.
 #include <hpu_custom_op.h>
 
-#include <cstring>
-
 #include "torch/ops.h"
 
 namespace mxk::ops {
@@ -23,11 +21,7 @@ void announce(const Kernel& kernel) {
       {0, dtype(kernel), [&kernel](const at::Stack& arguments) { return check(kernel, arguments); }}};
   bridge::allocate_user_params_func fill = nullptr;
   if (kernel.parameter_count())
-    fill = [&kernel](const at::Stack& arguments, size_t& size) -> std::shared_ptr<void> {
-      const auto values = std::make_shared<std::vector<int32_t>>(parameters(kernel, arguments));
-      size = values->size() * sizeof(int32_t);
-      return {values, values->data()};
-    };
+    fill = [&kernel](const at::Stack& arguments, size_t& bytes) { return node_parameters(kernel, arguments, &bytes); };
   REGISTER_CUSTOM_OP_ATTRIBUTES(name(kernel), kernel.name, inputs, outputs, fill)
 }
 

@@ -8,6 +8,8 @@
 #include <ATen/Functions.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "mxk/moe.h"
 #include "torch/engines.h"
 
@@ -59,6 +61,18 @@ void check_types(const Variant& v, const at::Tensor& x, const at::Tensor& ids, c
               "' has no bias but one was given; nothing was computed");
   if (bias13) check_type("bias13", *bias13, {c10::kFloat, c10::kBFloat16}, 2);
   if (bias2) check_type("bias2", *bias2, {c10::kFloat, c10::kBFloat16}, 2);
+  // One tensor on the meta device is enough to get here, and its contents would be anything.
+  const std::pair<const char*, const at::Tensor*> tensors[] = {{"topk_ids", &ids},
+                                                               {"topk_weights", &topk_weights},
+                                                               {"w13", &w13},
+                                                               {"s13", &s13},
+                                                               {"w2", &w2},
+                                                               {"s2", &s2},
+                                                               {"bias13", bias13 ? &*bias13 : nullptr},
+                                                               {"bias2", bias2 ? &*bias2 : nullptr}};
+  for (const auto& [name, t] : tensors)
+    TORCH_CHECK(!t || t->device() == x.device(), "moe_decode: ", name, " is on ", t->device(), ", x on ", x.device(),
+                "; nothing was computed");
 }
 
 int to_int(const char* name, int64_t n) {
@@ -69,7 +83,7 @@ int to_int(const char* name, int64_t n) {
 // Ids that no int32 holds are no expert's.
 at::Tensor int32_ids(const at::Tensor& ids) {
   if (ids.scalar_type() == c10::kInt) return ids.contiguous();
-  return at::where(at::abs(ids).le(INT32_MAX), ids, -1).to(c10::kInt).contiguous();
+  return at::where(ids.ge(0).logical_and(ids.le(INT32_MAX)), ids, -1).to(c10::kInt).contiguous();
 }
 
 at::Tensor moe_decode(const at::Tensor& x, const at::Tensor& topk_ids, const at::Tensor& topk_weights,

@@ -44,6 +44,15 @@ void check_types(const Kernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+// One tensor on the meta device is enough to make a call one of meta(), and its contents would be anything.
+void check_devices(const Kernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  const at::Device device = arguments[0].toTensor().device();
+  for (size_t i = 1; i < kernel.inputs.size(); ++i)
+    TORCH_CHECK(arguments[i].toTensor().device() == device, kernel.name, ": ", kernel.inputs[i].name, " is on ",
+                arguments[i].toTensor().device(), ", ", kernel.inputs[0].name, " on ", device,
+                "; nothing was computed");
+}
+
 // The size of the output where sizes are symbols. Nothing is refused: the call itself will be checked.
 std::vector<c10::SymInt> symbolic_output(const Kernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   std::vector<c10::SymInt> letters(tpc::kLetters, 0);
@@ -83,6 +92,7 @@ std::vector<c10::IValue> pop_arguments(const c10::OperatorHandle& op, torch::jit
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Kernel& kernel = kernel_of(op);
   const std::vector<c10::IValue> arguments = pop_arguments(op, stack);
+  check_devices(kernel, arguments);
   check(kernel, arguments);
   for (size_t i = 0; i < kernel.inputs.size(); ++i)
     TORCH_CHECK(arguments[i].toTensor().is_contiguous(), kernel.name, ": ", kernel.inputs[i].name,
@@ -93,6 +103,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Kernel& kernel = kernel_of(op);
   const std::vector<c10::IValue> arguments = pop_arguments(op, stack);
+  check_devices(kernel, arguments);
   check_types(kernel, arguments);
   const auto options = arguments[0].toTensor().options().dtype(ops::dtype(kernel));
   const at::Tensor out = symbolic(kernel, arguments) ? at::empty_symint(symbolic_output(kernel, arguments), options)
@@ -150,13 +161,22 @@ std::vector<int64_t> check(const Kernel& kernel, c10::ArrayRef<c10::IValue> argu
 
 std::vector<int32_t> parameters(const Kernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   std::vector<int32_t> values;
+  std::string_view names = kernel.parameters;
   for (size_t i = kernel.inputs.size(); i < arguments.size(); ++i) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
     const int64_t value = arguments[i].toInt();
-    TORCH_CHECK(value >= 0 && value <= INT32_MAX, kernel.name, ": ", kernel.parameters, "=", value,
+    TORCH_CHECK(value >= 0 && value <= INT32_MAX, kernel.name, ": ", name, "=", value,
                 " must be 0 to 2147483647; nothing was computed");
     values.push_back(static_cast<int32_t>(value));
   }
   return values;
+}
+
+std::shared_ptr<void> node_parameters(const Kernel& kernel, c10::ArrayRef<c10::IValue> arguments, size_t* bytes) {
+  const auto values = std::make_shared<std::vector<int32_t>>(parameters(kernel, arguments));
+  *bytes = values->size() * sizeof(int32_t);
+  return {values, values->data()};
 }
 
 bool define(const char* guid) {

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,23 +21,22 @@ namespace mxk::ops {
 
 using tpc::Kernel;
 
-// ---- each op library has its own
-// -------------------------------------------------------------------------------------
+// ---- each op library has its own -----------------------------------------------------------------------------------
 
 extern const char* const kLibrary;      // file name, for messages
 extern const c10::DispatchKey kDevice;  // where its tensors are
 void announce(const Kernel&);           // called once for each kernel, when the library is loaded
 at::Tensor execute(const Kernel&, const std::vector<c10::IValue>& arguments);  // checked ones
 
-// ---- for all
-// ---------------------------------------------------------------------------------------------------------
+// ---- for all -------------------------------------------------------------------------------------------------------
 
 std::string name(const Kernel&);       // custom_op::<kernel>
 c10::ScalarType dtype(const Kernel&);  // of its output
 // Sizes of the output; throws c10::Error unless the arguments are a call of the kernel.
 std::vector<int64_t> check(const Kernel&, c10::ArrayRef<c10::IValue> arguments);
-// The parameters of a call as its node holds them.
+// The parameters of a call, and the same as the bridges take them for a node; negative ones throw.
 std::vector<int32_t> parameters(const Kernel&, c10::ArrayRef<c10::IValue> arguments);
+std::shared_ptr<void> node_parameters(const Kernel&, c10::ArrayRef<c10::IValue> arguments, size_t* bytes);
 
 // Defines the op of a row. Rows of variants.inc are defined by ops.cc; a port defines its own in its op.cpp:
 // MXK_OP(guid) at the top level.

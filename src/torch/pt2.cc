@@ -18,11 +18,7 @@ void announce(const Kernel& kernel) {
   };
   bridge::FillParamsFn fill = nullptr;
   if (kernel.parameter_count())
-    fill = [&kernel](const at::Stack& arguments, size_t& size) -> std::shared_ptr<void> {
-      const auto values = std::make_shared<std::vector<int32_t>>(parameters(kernel, arguments));
-      size = values->size() * sizeof(int32_t);
-      return {values, values->data()};
-    };
+    fill = [&kernel](const at::Stack& arguments, size_t& bytes) { return node_parameters(kernel, arguments, &bytes); };
   bridge::registerUserCustomOp(name(kernel), kernel.name, outputs, fill);
 }
 

@@ -60,14 +60,37 @@ static_assert(in_build(Users::always, "", false), "MXK_TPC_VARIANT is no variant
 
 #define MXK_BARE(...) __VA_ARGS__  // takes a row's parentheses off
 
+// Every letter of a row can be read off an input, so that bind() finds all of them.
+constexpr bool closed(std::span<const Operand> inputs, const Operand& output, const Size& units) {
+  const auto given = [&](Letter letter) {
+    if (letter == Letter::none) return true;
+    for (const Operand& operand : inputs)
+      for (const Size& size : operand.dims)
+        if (size.letter == letter && size.gives_letter()) return true;
+    return false;
+  };
+  const auto fits = [&](const Size& s) { return s.over > 0 && s.pad > 0 && given(s.letter) && given(s.with); };
+  for (const Operand& operand : inputs)
+    if (!std::all_of(operand.dims.begin(), operand.dims.end(), fits)) return false;
+  return std::all_of(output.dims.begin(), output.dims.end(), fits) && fits(units);
+}
+constexpr uint32_t count_of(std::string_view parameters) {
+  if (parameters.empty()) return 0;
+  return 1 + static_cast<uint32_t>(std::count(parameters.begin(), parameters.end(), ','));
+}
+constexpr size_t kMaxParameters = 16;  // int32 each; the interface passes 32 scalars
+
 namespace table {
 using namespace sizes;
 using enum Element;
-#define X(name, users, variant_kernel, emulation, parameters, units, in, out) \
-  constexpr Operand k_in_##name[] = {MXK_BARE in};                            \
-  constexpr Operand k_out_##name = MXK_BARE out;                              \
-  constexpr Size k_units_##name = units;                                      \
-  static_assert(std::size(k_in_##name) <= kMaxInputs);
+#define X(name, users, variant_kernel, emulation, parameters, units, in, out)           \
+  constexpr Operand k_in_##name[] = {MXK_BARE in};                                      \
+  constexpr Operand k_out_##name = MXK_BARE out;                                        \
+  constexpr Size k_units_##name = units;                                                \
+  static_assert(std::size(k_in_##name) <= kMaxInputs, #name ": too many inputs");       \
+  static_assert(closed(k_in_##name, k_out_##name, k_units_##name),                      \
+                #name ": an input has to give each letter by itself, as T or 2I does"); \
+  static_assert(count_of(parameters) <= kMaxParameters, #name ": too many parameters");
 #include "tpc/kernels.inc"
 #undef X
 static_assert(k_out_mxk_selfcheck.dims[0].times == kSelfcheckRows);
@@ -186,10 +209,7 @@ std::string Operand::shape() const {
   return s + "]";
 }
 
-uint32_t Kernel::parameter_count() const {
-  if (parameters.empty()) return 0;
-  return 1 + static_cast<uint32_t>(std::count(parameters.begin(), parameters.end(), ','));
-}
+uint32_t Kernel::parameter_count() const { return count_of(parameters); }
 
 std::span<const Kernel> kernels() { return {kTable.kernels.data(), kTable.count}; }
 

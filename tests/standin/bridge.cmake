@@ -10,7 +10,8 @@ set(MXK_STANDIN_PYTHON ${CMAKE_CURRENT_LIST_DIR}/python)
 function(mxk_standin_plugin target name source)
   add_library(${target} SHARED ${bridge}/device.cc ${bridge}/launch.cc ${bridge}/${source})
   target_link_libraries(${target} PRIVATE mxk_rules mxk PUBLIC mxk_libtorch)
-  target_include_directories(${target} PRIVATE ${bridge} ${PROJECT_SOURCE_DIR}/src PUBLIC ${bridge}/include)
+  target_include_directories(${target} PRIVATE ${bridge} ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(${target} SYSTEM PUBLIC ${bridge}/include)  # its names are not ours
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${MXK_STANDIN_LIB}
                                              CXX_VISIBILITY_PRESET hidden BUILD_RPATH ${MXK_TORCH_ROOT}/lib)
