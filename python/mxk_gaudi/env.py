@@ -46,6 +46,22 @@ class Switch:
 GPT_OSS = Switch()
 
 
+def _family(flag, label, variant, **more):
+    return Switch(**{**dict(flag=flag, lib=flag + "_LIB", max_tokens="", label=label, variant=variant, tokens=16,
+                            needs=""), **more})
+
+
+# Of the other families, see family.py. The caps are those of the kernels, but for muse, whose port serves 4 tokens at
+# most: its rows are reduced among ranks for each route.
+SWITCHES = {
+    "glm": _family("GLM_MXK", "GLM MXK", "glm"),
+    "dsv41": _family("DSV41_MXK", "DSV41 MXK", "dsv41"),
+    "muse": _family("MUSE_SPARK_MXFP4_KERNELS", "Muse Spark MXFP4 kernels", "muse", tokens=4),
+    "kimi": _family("KIMI_MXK", "Kimi MXK", "kimi", default_lib="/opt/gaudi-cookbook-kimi/mxk"),
+    "mimo": _family("MIMO_MXK", "MiMo MXK", "glm", lazy=False),  # in torch.compile mode
+}
+
+
 @dataclass(frozen=True)
 class Result:
     """on: the kernels may be used. Otherwise `disabled` says why not, or is None if nobody asked for them."""
@@ -256,11 +272,16 @@ def install_hook(method):
 
 
 def log(text, level=logging.INFO, switch=GPT_OSS):
-    """A line in vLLM's log, or on stderr as long as there is none. Once in a process."""
-    line = f"{switch.label}: {text}"
-    if line in _said:
+    """What is wrong, or was changed, with the family's label before it; see say_once()."""
+    say_once(f"{switch.label}: {text}", level)
+
+
+def say_once(line, level=logging.INFO, once=None):
+    """A line in vLLM's log, or on stderr as long as there is none. Once in a process, or the first of those that have
+    the same `once`."""
+    if (once or line) in _said:
         return
-    _said.add(line)
+    _said.add(once or line)
     try:
         logger = logging.getLogger("vllm")
         if logger.hasHandlers():
