@@ -234,6 +234,7 @@ compile() { # flag... source
 
 torch_flags=(-isystem "$torch_root/include" -isystem "$torch_root/include/torch/csrc/api/include" -I "$bridge_include")
 say "compiling the ops for torch $torch_version and the kernel library"
+# The same as MXK_OP_SOURCES of cmake/torch.cmake.
 op_sources=(src/torch/ops.cc src/torch/about.cc src/tpc/selfcheck.cc)
 lazy_sources=(src/torch/lazy.cc)
 for guid in "${extras[@]}"; do lazy_sources+=("extra/$guid/op.cpp"); done

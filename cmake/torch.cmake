@@ -29,7 +29,8 @@ target_link_directories(mxk_libtorch INTERFACE ${root}/lib)
 target_link_libraries(mxk_libtorch INTERFACE torch_cpu c10)
 target_compile_definitions(mxk_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=${cxx11_abi})
 
-# MXK_OP_SOURCES, MXK_OP_CPU_SOURCES: what every op library is made of, and the one for CPUs besides.
+# MXK_OP_SOURCES, MXK_OP_CPU_SOURCES: what every op library is made of (build.sh has the same list), and the one for CPUs
+# besides.
 set(MXK_OP_SOURCES torch/ops.cc torch/about.cc tpc/kernels.cc tpc/selfcheck.cc)
 set(MXK_OP_CPU_SOURCES torch/cpu.cc torch/engines.cc torch/moe_decode.cc)
 

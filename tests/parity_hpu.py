@@ -90,7 +90,7 @@ def compare(check, implementations):
                     reference.passes(error, limit) and y.dtype == torch.bfloat16 and y.shape == want.shape,
                     f"T={row['T']} RMS={batch.rms:g} routing={batch.routing}: rel_l2 {error.rel_l2:.3g}"
                     f" (limit {limit:.3g}), worst row {error.row} {error.worst:.3g}"
-                    f" (limit {reference.GATE_ROW * limit:.3g}), {error.not_finite} values not finite in the reference",
+                    f" (limit {reference.GATE_ROW * limit:.3g}), {error.not_finite} values of the reference not finite",
                 )
         if len(results) > 1:
             row["kernel_to_stock"] = reference.accuracy(results["stock"].float(), results["kernel"]).rel_l2

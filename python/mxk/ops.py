@@ -26,8 +26,10 @@ def load():
     if _loaded is None:
         library = path()
         if not library.is_file():
-            raise ImportError(f"{library} is not there: the ops for CPUs are built by `pip install .`, or by CMake with "
-                              f"-DMXK_TORCH=ON; MXK_OP_LIBRARY names a library elsewhere")
+            raise ImportError(
+                f"{library} is not there: the ops for CPUs are built by `pip install .`, or by CMake with"
+                " -DMXK_TORCH=ON; MXK_OP_LIBRARY names a library elsewhere"
+            )
         check_torch(library, torch.__version__)
         torch.ops.load_library(str(library))
         _loaded = library

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an op library says of itself: the torch that it was built for, and the table of variants: what a layer of each
-model is, the limits of its kernels and the shape that one rank serves. Nothing of it is written down again in Python."""
+model is, the limits of its kernels and the shape that one rank serves. Nothing of it is written down again in Python.
+"""
 
 import ctypes
 import json

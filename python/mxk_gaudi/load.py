@@ -107,8 +107,8 @@ def _changes(kernels):
     ours = bool(now) and os.path.exists(now) and os.path.samefile(now, kernels)
     if now and not ours and not stock:
         raise MxkError(
-            f"GC_KERNEL_PATH names {now}: it may name {kernels} or the stock {STOCK}, one file that is there and nothing"
-            " else; nothing is loaded"
+            f"GC_KERNEL_PATH names {now}: it may name {kernels} or the stock {STOCK}, one file that is there and"
+            " nothing else; nothing is loaded"
         )
     if not ours and _device_is_open():
         raise MxkError(
