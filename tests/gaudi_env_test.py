@@ -96,6 +96,11 @@ def test_disabled(variables, files, manifest, reason):
     assert not result.on and reason in result.disabled and not result.changes
 
 
+def test_what_is_never_too_late():
+    late = ("habana_frameworks",)
+    assert early({**ON, **{k: v for k, v in CHANGES.items() if k != "MXK_STOCK_TPC_LIB"}}, modules=late).on
+
+
 def test_too_late():
     late = ("os", "habana_frameworks.torch", "habana_frameworks")
     result = early(ON, modules=late)

@@ -153,6 +153,25 @@ def test_loading_again(on, log):
     assert len(log.taken()) == 2
 
 
+def test_loading_again_with_load_state_dict(on):
+    problem, new = fakes.Problem(seed=1), fakes.Problem(seed=2)
+    served(problem)
+    addresses = [buffer.data_ptr() for buffer in problem.layer.buffers()]
+    problem.layer.load_state_dict(new.layer.state_dict(), strict=True)
+    call = new.call(5)
+    assert error(problem.layer.moe_op(*call), new.reference(*call)) <= 2e-3
+    assert [buffer.data_ptr() for buffer in problem.layer.buffers()] == addresses, "recorded graphs know them"
+    assert len(problem.layer._load_state_dict_post_hooks) == 1
+
+
+def test_a_layer_that_says_less_is_declined(on, log):
+    problem = fakes.Problem()
+    del problem.layer.moe_config.ep_size
+    method = served(problem)
+    assert not isinstance(problem.layer.moe_op.forward, hook.Forward) and method
+    assert any("ep_size" in line for line in log.taken())
+
+
 def test_attaching_twice(on, log):
     problem = fakes.Problem()
     served(problem)

@@ -2,6 +2,8 @@
 """What the scripts stand on: the fp32 reference and the layouts against plain loops, the calls that are made, the layer
 through the ops of the CPU library, the loader of a card's build."""
 
+import hashlib
+import json
 import math
 import os
 import random
@@ -209,7 +211,8 @@ def build(tmp_path, monkeypatch):
     """Files of the names of a build, and an environment of which nothing is left."""
     for name in ("libmxk_tpc.so", "libmxk_op_lazy.so", "libtpc_kernels.so"):
         (tmp_path / name).write_bytes(f"mxk op library for torch {torch.__version__}, and nothing else".encode())
-    (tmp_path / "MANIFEST").write_text('{"variant": "glm"}')
+    digest = hashlib.sha256((tmp_path / "libmxk_tpc.so").read_bytes()).hexdigest()
+    (tmp_path / "MANIFEST").write_text(json.dumps({"variant": "glm", "files": {"libmxk_tpc.so": digest}}))
     for name in ("GC_KERNEL_PATH", "MXK_STOCK_TPC_LIB", "PT_HPU_RECIPE_CACHE_CONFIG", "PT_HPU_LAZY_ACC_PAR_MODE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -254,6 +257,12 @@ def test_the_kernel_library_is_one_file(build, monkeypatch):
         assert os.environ["MXK_STOCK_TPC_LIB"] == stock and os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] == "0"
         path, rest = os.environ["PT_HPU_RECIPE_CACHE_CONFIG"].split(",", 1)
         assert path.startswith("/cache_mxk-") and path.count("_mxk-") == 1 and rest == "false,1024"
+
+
+def test_a_kernel_library_that_the_manifest_does_not_know(build):
+    (build / "libmxk_tpc.so").write_bytes(b"another one")
+    with pytest.raises(MxkError, match="libmxk_tpc.so is not the file that MANIFEST names.*nothing is loaded"):
+        gaudi.load(build, "glm")
 
 
 def test_a_load_that_fails_leaves_the_environment(build, monkeypatch):

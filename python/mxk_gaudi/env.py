@@ -112,8 +112,11 @@ def early_env(env, *, exists=os.path.isfile, modules=None, manifest=read_manifes
         changes = {name: value for name, value in changes.items() if env.get(name) != value}
         imported = sys.modules if modules is None else modules
         late = sorted(name for name in imported if name.split(".")[0] == "habana_frameworks")
-        if late and changes:
-            raise _Disabled(f"{late[0]} was imported before vllm_gaudi, and reads {', '.join(changes)} only once")
+        # Our library reads STOCK_VARIABLE itself. GC_KERNEL_PATH is read when the device is opened: in PT2 mode torch
+        # imports habana before vllm_gaudi can be there, and load() looks whether the device is open.
+        read = [name for name in changes if name != STOCK_VARIABLE and (switch.lazy or name != "GC_KERNEL_PATH")]
+        if late and read:
+            raise _Disabled(f"{late[0]} was imported before vllm_gaudi, and reads {', '.join(read)} only once")
         max_tokens = _max_tokens(env, switch, say)
     except _Disabled as e:
         return Result(disabled=str(e), lines=tuple(lines), strict=strict)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routed experts of one layer through the kernels. Everything is read from the layer when it is called, so weights
-may be moved or loaded again; what is made once at load time is kept in buffers of the layer, which move with it."""
+"""The routed experts of one layer through the kernels. The layer's tensors are read when it is called, so they may be
+moved or replaced; what is made of them at load time is kept in buffers of the layer, which move with it and are made
+again when the weights are loaded again: by process_weights_after_loading, or by load_state_dict."""
 
 import torch
 
@@ -42,21 +43,26 @@ class Experts:
         tensors = served(layer)
         self.E, self.I, self.K = tensors["w13"].shape[0], tensors["w13"].shape[1] // 2, tensors["w2"].shape[1]
         # On the CPU and then copied: in lazy mode an op of ours must not be given a view of an earlier graph.
-        self.copied = 0  # bytes
-        self._reordered = (rows == "interleaved") != variant.interleaved
+        self._interleaved, self._reordered = rows == "interleaved", (rows == "interleaved") != variant.interleaved
+        self.copied = sum(tensors[name].numel() for name in REORDERED) if self._reordered else 0  # bytes
+        self.refresh()
+
+    def refresh(self):
+        """Makes again what is kept, from the layer's tensors as they are now."""
+        tensors = served(self.layer)
         if self._reordered:
             for name, buffer in REORDERED.items():
-                copy = _reorder(tensors[name].detach().cpu(), variant.interleaved)
-                self.copied += copy.numel()
-                self._keep(buffer, copy)
-        if variant.bias:
-            self._keep(BIAS13, relay_bias(tensors["b13"].detach().cpu(), rows == "interleaved"))
+                self._keep(buffer, _reorder(tensors[name].detach().cpu(), self.variant.interleaved))
+        if self.variant.bias:
+            self._keep(BIAS13, relay_bias(tensors["b13"].detach().cpu(), self._interleaved))
             self._keep(BIAS2, relay_bias(tensors["b2"].detach().cpu()))
 
     def _keep(self, name, tensor):
-        device = served(self.layer)["w13"].device
-        # Not in checkpoints; loading the weights again makes it again.
-        self.layer.register_buffer(name, tensor.to(device), persistent=False)
+        device, kept = served(self.layer)["w13"].device, self.layer._buffers.get(name)
+        if kept is not None and (kept.shape, kept.dtype, kept.device) == (tensor.shape, tensor.dtype, device):
+            kept.copy_(tensor)  # a graph that was recorded knows its address
+        else:
+            self.layer.register_buffer(name, tensor.to(device), persistent=False)  # not in checkpoints
 
     def _tensors(self):
         tensors = served(self.layer)

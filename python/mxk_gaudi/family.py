@@ -47,7 +47,8 @@ class Family(MoeHook):
         if norm is not None:
             def kernels(experts):
                 return lambda x, ids, weights: experts.per_route(x, ids, weights, norm, all_reduce)
-        return self._forward(layer, stock, None, _span(experts_min, experts_max, global_experts), kernels=kernels)
+        return self._forward(layer, stock, None, lambda: _span(experts_min, experts_max, global_experts),
+                             kernels=kernels)
 
     def _span(self, layer, op):
         return _span(op.experts_min, op.experts_max, layer.global_num_experts)

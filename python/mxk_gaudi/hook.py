@@ -90,7 +90,7 @@ class MoeHook:
         op = layer.moe_op
         current = op.forward
         stock = current.stock if isinstance(current, Forward) else current
-        forward = self._forward(layer, stock, op, self._span(layer, op), model_type)
+        forward = self._forward(layer, stock, op, lambda: self._span(layer, op), model_type)
         if forward is not current:
             op.forward = forward  # nn.Module finds an attribute of the instance first
 
@@ -99,9 +99,10 @@ class MoeHook:
         return Span(op.experts_min, op.experts_max, layer.global_num_experts, config.ep_rank, config.ep_size)
 
     def _forward(self, layer, stock, op, span, model_type="", kernels=None):
-        """What to call for the layer's experts: a Forward, or `stock` itself. kernels: a function of an Experts that
-        gives what to call instead of it."""
+        """What to call for the layer's experts: a Forward, or `stock` itself. span: a function that gives a Span.
+        kernels: a function of an Experts that gives what to call instead of it."""
         try:
+            span = span()
             reason = self._why_not(layer, op, span, model_type)
             if reason is None and self.variant.per_route != bool(kernels):
                 row, norm = ("route", "no") if kernels is None else ("token", "a")
@@ -112,6 +113,7 @@ class MoeHook:
         except Exception as e:  # the engine must start
             reason = f"{type(e).__name__}: {e}"
         forget(layer)
+        layer.__dict__.pop("mxk_experts", None)
         env.decline(reason, self.switch)
         return stock
 
@@ -152,6 +154,7 @@ class MoeHook:
         label = f"{self.switch.label} enabled"
         env.say_once(f"{label} (E_local={experts.E} K={experts.K} I={experts.I}, <= {self.max_tokens} tokens,"
              f" experts {span.first} to {span.last} of {span.total})", once=label)
+        _refresh_after_load_state_dict(layer, experts)
         # The op with biases ignores what it is told of the activation.
         activation = None if getattr(op, "has_bias", False) else "silu"
         prefill = experts.prefill if self.prefill else None
@@ -217,6 +220,19 @@ _switches = {}  # by flag
 @torch.compiler.assume_constant_result  # torch.compile cannot trace a log: it calls this while it traces
 def _decline_call(reason, flag):
     env.decline(reason, _switches[flag])
+
+
+def _refresh_after_load_state_dict(layer, experts):
+    """Once for a layer; the experts that it has at the time are meant."""
+    if not hasattr(layer, "mxk_refreshes"):
+        layer.mxk_refreshes = True
+        layer.register_load_state_dict_post_hook(_refresh)
+    layer.__dict__["mxk_experts"] = experts
+
+
+def _refresh(layer, _):
+    if experts := layer.__dict__.get("mxk_experts"):
+        experts.refresh()
 
 
 def _redundant(layer, config):

@@ -82,6 +82,10 @@ def _check_build(directory, library, variant):
     built = manifest(directory)["variant"]
     if variant and built != variant:
         raise MxkError(f"{directory}: was built for variant {built}, {variant} is asked for; nothing is loaded")
+    # Recipes are cached by the sha256 that MANIFEST has, so it must be that of the file.
+    digest = hashlib.sha256((directory / KERNELS).read_bytes()).hexdigest()
+    if manifest(directory).get("files", {}).get(KERNELS) != digest:
+        raise MxkError(f"{directory / KERNELS} is not the file that MANIFEST names: build again; nothing is loaded")
     try:
         check_torch(library, torch.__version__)
     except ImportError as e:

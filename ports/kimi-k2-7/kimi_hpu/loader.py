@@ -74,7 +74,7 @@ def _why_not(tensor, split, param):
 def split_of(layer):
     """What a layer of vLLM says of itself."""
     config = layer.moe_config
-    placement = getattr(layer, "expert_placement_strategy", "linear")  # absent before vLLM could place them otherwise
+    placement = getattr(layer, "expert_placement_strategy", None) or "linear"  # older versions know no other
     return Split(layer.global_num_experts, config.ep_size, config.ep_rank, config.tp_size, placement)
 
 
