@@ -252,6 +252,7 @@ def served(tmp_path):
     """A tree with the runtime installed, its hook a small one, and a folder that looks like a build."""
     source = tmp_path / "source"
     shutil.copytree(PYTHON / "mxk_gaudi", source / "mxk_gaudi", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PYTHON / "anchored_edits.py", source)
     (source / "mxk_gaudi/hook.py").write_text("def install(method):\n    method.hooked = True\n")
     shutil.copy(PYTHON / "install_mxfp4_tpc_moe.py", source)
     vllm_tree.make(tmp_path)

@@ -17,6 +17,10 @@ import vllm_tree
 
 PYTHON = Path(__file__).resolve().parents[1] / "python"
 SCRIPT = PYTHON / "install_mxfp4_tpc_moe.py"
+sys.path.insert(0, str(PYTHON))
+
+import anchored_edits  # noqa: E402
+
 INIT, MXFP4 = "vllm_gaudi/__init__.py", "vllm_gaudi/ops/hpu_mxfp4.py"
 TARGET = "vllm_gaudi/ops/mxk_gaudi"
 REFUSED = ("v0.21.0", "v0.27.0rc0")  # before the MXFP4 method of gpt-oss, and cut without it
@@ -263,6 +267,30 @@ def test_a_block_twice_or_in_the_other_file(installer, tree, capsys):
     assert "__init__.py: the mxk block at line 1 is not whole" in refused(installer, tree, capsys)
 
 
+OTHER = "# >>> other X1, version 01234567, text 89abcdef >>>\nother = 1\n# <<< other X1 <<<\n"
+
+
+@pytest.mark.parametrize("between, kept", [(OTHER, True), (OTHER + OTHER.replace("X1", "X2"), True), ("x = 1\n", False),
+                                           (OTHER + "x = 1\n", False), (OTHER[:-8] + "\n", False),
+                                           (OTHER.replace("<<< other", "<<< more"), False)])
+@pytest.mark.parametrize("file", [INIT, MXFP4])
+def test_what_may_stand_between_a_block_and_its_place(installer, tree, capsys, file, between, kept):
+    installed(installer, tree)
+    text = (tree / file).read_text()
+    at = text.index("import os\nimport json") if file == INIT else len(text)
+    changed = text[:at] + between + text[at:]
+    (tree / file).write_text(changed)
+    capsys.readouterr()
+    assert installer.main(["--root", str(tree), "--check"]) == (0 if kept else 1)
+    name = file.replace("vllm_gaudi/", "", 1)
+    assert ("\ninstalled: " if kept else f"missing or changed: {name}\n") in capsys.readouterr().out
+    installed(installer, tree)
+    assert ((tree / file).read_text() == changed) == kept
+    assert installer.main(["--root", str(tree), "--uninstall"]) == 0
+    stock = vllm_tree.FILES[name]
+    assert (tree / file).read_text() == (between + stock if file == INIT else stock + between)
+
+
 # ---- uninstall -------------------------------------------------------------------------------------------------------
 
 
@@ -317,30 +345,6 @@ def test_a_folder_of_that_name(installer, tree, capsys):
 # ---- failures --------------------------------------------------------------------------------------------------------
 
 
-def fail_at(monkeypatch, installer, step, error):
-    """The step-th change of the tree fails; returns how many there were."""
-    count = [0]
-
-    def wrap(module, name):
-        original = getattr(module, name)
-
-        def wrapped(*args, **keywords):
-            count[0] += 1
-            if count[0] == step:
-                raise error
-            return original(*args, **keywords)
-
-        monkeypatch.setattr(module, name, wrapped)
-
-    for name in ("replace", "chmod", "fdopen", "unlink"):
-        wrap(installer.os, name)
-    wrap(installer.tempfile, "mkstemp")
-    wrap(installer.Path, "mkdir")
-    wrap(installer.Path, "unlink")
-    wrap(installer.subprocess, "run")
-    return count
-
-
 @pytest.mark.parametrize("error", [OSError(errno.EROFS, "Read-only file system"), KeyboardInterrupt()],
                          ids=["error", "ctrl-c"])
 @pytest.mark.parametrize("what", ["install", "upgrade", "uninstall"])
@@ -356,7 +360,7 @@ def test_a_failure_at_every_step(installer, tree, capsys, what, error):
     while True:
         step += 1
         with pytest.MonkeyPatch.context() as monkeypatch:
-            count = fail_at(monkeypatch, installer, step, error)
+            count = vllm_tree.fail_at(monkeypatch, step, error)
             status = installer.main(arguments)
         if count[0] < step:
             break
@@ -378,14 +382,15 @@ def test_a_failure_that_cannot_be_undone(installer, tree, capsys, monkeypatch):
             raise OSError("full")
         return original(*args)
 
-    monkeypatch.setattr(installer.os, "replace", replace)
+    monkeypatch.setattr(anchored_edits.os, "replace", replace)
     assert installer.main(["--root", str(tree)]) == 1
     said = capsys.readouterr().err
     assert "could not be put back" in said and "INSTALLED" in said and "no file was changed" not in said
 
 
 def test_what_was_written_is_read_again(installer, tree, capsys, monkeypatch):
-    monkeypatch.setattr(installer.Transaction, "_replace", lambda self, path, data, status: path.write_bytes(data[:-1]))
+    monkeypatch.setattr(anchored_edits.Transaction, "_replace",
+                        lambda self, path, data, status: path.write_bytes(data[:-1]))
     before = vllm_tree.snapshot(tree)
     assert installer.main(["--root", str(tree)]) == 1
     assert "it is not what was written" in capsys.readouterr().err
@@ -395,7 +400,7 @@ def test_what_was_written_is_read_again(installer, tree, capsys, monkeypatch):
 
 def test_another_python_cannot_compile_it(installer, tree, capsys, monkeypatch):
     failed = subprocess.CompletedProcess([], 1, "", "SyntaxError: so it says")
-    monkeypatch.setattr(installer.subprocess, "run", lambda *args, **keywords: failed)
+    monkeypatch.setattr(anchored_edits.subprocess, "run", lambda *args, **keywords: failed)
     assert "does not compile: SyntaxError: so it says" in refused(installer, tree, capsys)
 
 
@@ -413,7 +418,7 @@ def test_a_read_only_tree(installer, tree, capsys):
 def test_what_a_killed_install_left(installer, tree):
     (tree / TARGET).mkdir()
     for name in ("INSTALLED", "env.py"):
-        installed_file = installer.Package().runtime[f"ops/mxk_gaudi/{name}"]
+        installed_file = installer.make_package().runtime[f"ops/mxk_gaudi/{name}"]
         (tree / TARGET / name).write_bytes(installed_file)
     (tree / TARGET / ".mxk-abcdef").write_text("half of a file")
     after = installed(installer, tree)
@@ -449,7 +454,7 @@ def test_help_and_misuse(tree):
 
 
 def test_the_oldest_python():
-    for path in [SCRIPT, *(PYTHON / "mxk_gaudi").glob("*.py")]:
+    for path in [SCRIPT, PYTHON / "anchored_edits.py", *(PYTHON / "mxk_gaudi").glob("*.py")]:
         ast.parse(path.read_text(), str(path), feature_version=(3, 9))
 
 

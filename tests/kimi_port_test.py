@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PORT = ROOT / "ports/kimi-k2-7"
 sys.path[:0] = [str(PORT), str(ROOT / "python")]
 
+import anchored_edits  # noqa: E402
 import edits  # noqa: E402
 import image  # noqa: E402
 from kimi_hpu import loader  # noqa: E402
 from mxk_gaudi import env, family  # noqa: E402
 
 TARGET = "vllm_gaudi/ops/kimi_hpu"
-EDITED = {f"vllm_gaudi/{file}" for file in edits.BLOCKS}
+EDITED = {f"vllm_gaudi/{file}" for file in edits.EDITS.blocks}
 GAUDI, VLLM = "058f107" + "a" * 33, "ced6857a" + "b" * 32
 
 # ---- the loader ------------------------------------------------------------------------------------------------------
@@ -176,47 +177,10 @@ def test_the_wrapped_loader_without_expert_parallelism():
 
 # ---- install.sh ------------------------------------------------------------------------------------------------------
 
-MODEL = """\
-class DeepseekV2Model:
-    def load_weights(self, weights):
-        return {name for name, _ in weights}
-"""
-MODELS = """\
-def register_model():
-    import vllm_gaudi.models.deepseek_v2  # noqa: F401
-"""
-LOADER = """\
-from vllm.model_executor.models import deepseek_v2
-
-patched = deepseek_v2.DeepseekV2Model
-"""
-
-
-def metadata(root, name, version, url=None):
-    folder = Path(root, f"{name}-{version}.dist-info")
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    if url:
-        (folder / "direct_url.json").write_text(json.dumps(url))
-
 
 @pytest.fixture
 def tree(tmp_path):
-    """What an image has of vllm-gaudi and vLLM, in code of our own; the commits as pip records them."""
-    root = vllm_tree.make(tmp_path / "tree")
-    ops = root / "vllm_gaudi/extension/ops.py"
-    text = ops.read_text()
-    assert text.count("bias_mxfp4_fused_weights(") == 1
-    ops.write_text(text + "\n\n" + text.replace("bias_mxfp4", "mxfp4"))
-    for file, text in {"vllm_gaudi/models/__init__.py": MODELS, "vllm_gaudi/models/deepseek_v2.py": LOADER,
-                       "vllm/__init__.py": "", "vllm/model_executor/__init__.py": "",
-                       "vllm/model_executor/models/__init__.py": "", "vllm/model_executor/models/deepseek_v2.py": MODEL,
-                       }.items():
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text(text)
-    metadata(root, "vllm_gaudi", "0.30.0", {"url": "https://example.org", "vcs_info": {"commit_id": GAUDI}})
-    metadata(root, "vllm", "0.30.1.dev3+gced6857a1.empty")
-    return root
+    return vllm_tree.make_image(tmp_path / "tree", GAUDI)
 
 
 def install(tree, *arguments, rc=0, script=PORT / "install.sh", **more):
@@ -283,17 +247,37 @@ def test_blocks_that_were_touched(tree, file):
     assert vllm_tree.snapshot(tree) == original
 
 
-def test_beside_the_installer_of_gpt_oss(tree):
-    other = [sys.executable, "-B", ROOT / "python/install_mxfp4_tpc_moe.py", "--root", tree]
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("second_leaves_first", [True, False])
+@pytest.mark.parametrize("kimi_first", [True, False])
+def test_beside_the_installer_of_gpt_oss(tree, tmp_path, kimi_first, second_leaves_first, end):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "python", source, ignore=shutil.ignore_patterns("__pycache__", "mxk"))
+    (tree / "vllm_gaudi/ops/hpu_mxfp4.py").write_text((tree / "vllm_gaudi/ops/hpu_mxfp4.py").read_text().rstrip() + end)
     original = vllm_tree.snapshot(tree)
-    install(tree)
-    subprocess.run(other, check=True, capture_output=True)
-    install(tree, "--check")
-    install(tree, "--uninstall")
-    install(tree)
-    subprocess.run([*other, "--uninstall"], check=True, capture_output=True)
-    install(tree, "--check")
-    install(tree, "--uninstall")
+
+    def gpt_oss(tree, *arguments):
+        run = [sys.executable, "-B", source / "install_mxfp4_tpc_moe.py", "--root", tree, *arguments]
+        return subprocess.run(run, check=True, capture_output=True, text=True).stdout
+
+    def untouched(*installers):
+        before = vllm_tree.snapshot(tree)
+        for each in installers:
+            assert "\ninstalled: version" in each(tree, "--check") and "already installed" in each(tree)
+        assert vllm_tree.snapshot(tree) == before
+
+    both = (install, gpt_oss) if kimi_first else (gpt_oss, install)
+    for each in both:
+        each(tree)
+    untouched(*both)
+    with open(source / "mxk_gaudi/env.py", "a") as f:
+        f.write("# newer\n")
+    assert "\ninstalled: version" in gpt_oss(tree)  # an upgrade, with the other one there
+    untouched(*both)
+    leaves, stays = reversed(both) if second_leaves_first else both
+    leaves(tree, "--uninstall")
+    untouched(stays)
+    stays(tree, "--uninstall")
     assert vllm_tree.snapshot(tree) == original
 
 
@@ -313,11 +297,11 @@ def test_a_repair_and_foreign_files(tree):
 @pytest.mark.parametrize("anchor", edits.ANCHORS, ids=lambda a: a.id)
 @pytest.mark.parametrize("how", ["missing", "2 hits", "other indentation"])
 def test_each_anchor(anchor, how):
-    texts = {file: "".join(a.line + "\n" for a in edits.ANCHORS if a.file == file) for file in edits.FILES}
-    assert not any(edits.find_anchors(texts).values())
+    texts = {file: "".join(a.line + "\n" for a in edits.ANCHORS if a.file == file) for file in edits.EDITS.files}
+    assert not any(anchored_edits.find_anchors(edits.ANCHORS, texts).values())
     new = {"missing": "", "2 hits": 2 * (anchor.line + "\n"), "other indentation": f"  {anchor.line}\n"}[how]
     texts[anchor.file] = texts[anchor.file].replace(anchor.line + "\n", new)
-    wrong = {a: what for a, what in edits.find_anchors(texts).items() if what}
+    wrong = {a: what for a, what in anchored_edits.find_anchors(edits.ANCHORS, texts).items() if what}
     assert list(wrong) == [anchor] and wrong[anchor].startswith(how)
 
 
@@ -355,7 +339,7 @@ def test_commits(tmp_path):
 
     def of(version="1.0", url=None, package=tmp_path / "nowhere/pkg"):
         site = tmp_path / f"site{len(list(tmp_path.iterdir()))}"
-        metadata(site, "pkg", version, url)
+        vllm_tree.metadata(site, "pkg", version, url)
         return image.commit_of(package, "pkg", [site])
 
     detached = clone("detached", HEAD=VLLM + "\n")
@@ -381,7 +365,6 @@ def test_an_image_that_does_not_say_its_commit(tree):
 
 def test_a_tree_that_cannot_be_written(tree, monkeypatch):
     """Every step that writes fails once, as on a read-only or full disk; root may write where others may not."""
-    import install_mxfp4_tpc_moe as writer
     import patch
 
     original, replace, left = vllm_tree.snapshot(tree), os.replace, 0
@@ -393,7 +376,7 @@ def test_a_tree_that_cannot_be_written(tree, monkeypatch):
             raise OSError(30, "Read-only file system", str(b))
         replace(a, b)
 
-    monkeypatch.setattr(writer.os, "replace", failing)
+    monkeypatch.setattr(anchored_edits.os, "replace", failing)
     for step in range(1, 100):
         left = step
         if patch.main(["--root", str(tree)]) == 0:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Skeletons of a vllm-gaudi tree: the lines that the installer looks for, exactly as they are there, in code of our own
-that can be imported without vLLM and torch."""
+that can be imported without vLLM and torch. With what tests of both installers need: snapshots, and failures."""
 
+import json
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 
 # (id, file, line with its indentation)
@@ -116,6 +119,48 @@ def make(root, edit=None):
     return Path(root)
 
 
+MODEL = """\
+class DeepseekV2Model:
+    def load_weights(self, weights):
+        return {name for name, _ in weights}
+"""
+MODELS = """\
+def register_model():
+    import vllm_gaudi.models.deepseek_v2  # noqa: F401
+"""
+LOADER = """\
+from vllm.model_executor.models import deepseek_v2
+
+patched = deepseek_v2.DeepseekV2Model
+"""
+
+
+def metadata(root, name, version, url=None):
+    folder = Path(root, f"{name}-{version}.dist-info")
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    if url:
+        (folder / "direct_url.json").write_text(json.dumps(url))
+
+
+def make_image(root, commit):
+    """What an image has of vllm-gaudi and vLLM; the commits as pip records them, `commit` that of vllm-gaudi."""
+    make(root)
+    ops = root / "vllm_gaudi/extension/ops.py"
+    text = ops.read_text()
+    assert text.count("bias_mxfp4_fused_weights(") == 1
+    ops.write_text(text + "\n\n" + text.replace("bias_mxfp4", "mxfp4"))
+    for file, text in {"vllm_gaudi/models/__init__.py": MODELS, "vllm_gaudi/models/deepseek_v2.py": LOADER,
+                       "vllm/__init__.py": "", "vllm/model_executor/__init__.py": "",
+                       "vllm/model_executor/models/__init__.py": "", "vllm/model_executor/models/deepseek_v2.py": MODEL,
+                       }.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(text)
+    metadata(root, "vllm_gaudi", "0.30.0", {"url": "https://example.org", "vcs_info": {"commit_id": commit}})
+    metadata(root, "vllm", "0.30.1.dev3+gced6857a1.empty")
+    return root
+
+
 def change(line, new):
     """A function that puts the lines `new` where the line stood."""
 
@@ -140,3 +185,27 @@ def snapshot(root):
                     what = f.read()
             found[os.path.relpath(path, root)] = what, os.lstat(path).st_mode
     return found
+
+
+def fail_at(monkeypatch, step, error):
+    """The step-th change of the tree fails; returns how many there were."""
+    count = [0]
+
+    def wrap(module, name):
+        original = getattr(module, name)
+
+        def wrapped(*args, **keywords):
+            count[0] += 1
+            if count[0] == step:
+                raise error
+            return original(*args, **keywords)
+
+        monkeypatch.setattr(module, name, wrapped)
+
+    for name in ("replace", "chmod", "fdopen", "unlink"):
+        wrap(os, name)
+    wrap(tempfile, "mkstemp")
+    wrap(Path, "mkdir")
+    wrap(Path, "unlink")
+    wrap(subprocess, "run")
+    return count
