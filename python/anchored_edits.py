@@ -128,8 +128,20 @@ def find_anchors(anchors, texts):
     return found
 
 
-def imports_modules(source):
-    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(ast.parse(source or b"")))
+def imports_modules(source, name):
+    try:
+        nodes = ast.walk(ast.parse(source or b""))
+        return any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in nodes)
+    except (SyntaxError, ValueError) as e:  # ValueError: a null byte, before Python 3.12
+        raise Refused(f"{name}: Python cannot read it: {e}") from e
+
+
+def tell(text):
+    """What was done. That nobody reads it is no failure: the files are changed."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # nor is it one when Python ends
 
 
 # ---- the tree --------------------------------------------------------------------------------------------------------
@@ -391,5 +403,5 @@ def uninstall(tree, dry_run=False):
         return 0
     carry_out(tree, plan)
     shutil.rmtree(tree.target, ignore_errors=True)  # bytecode is left in it, if anything
-    print(f"removed from {tree.package}" if plan else f"not installed in {tree.package}: nothing to remove")
+    tell(f"removed from {tree.package}" if plan else f"not installed in {tree.package}: nothing to remove")
     return 0

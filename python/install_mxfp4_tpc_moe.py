@@ -19,7 +19,7 @@ sys.path.insert(0, str(PYTHON))
 
 from anchored_edits import (  # noqa: E402
     Anchor, Block, Edits, NotRestored, Package, Refused, Tree, carry_out, changes, check_compiles, describe,
-    find_anchors, find_package, imports_modules, interrupted, read_sources, show, uninstall, verify)
+    find_anchors, find_package, imports_modules, interrupted, read_sources, show, tell, uninstall, verify)
 
 NAME = "install_mxfp4_tpc_moe.py"
 RUNTIME = PYTHON / "mxk_gaudi"
@@ -99,7 +99,8 @@ def check_tree(tree):
     if wrong:
         raise Refused(f"{len(wrong)} of {len(found)} anchors are not as they should be in {tree.package}:"
                       f"{''.join(wrong)}\n  This vllm-gaudi is not one that the kernels are known to fit")
-    if imports_modules(tree.read("ops/__init__.py")):  # E1 imports it in all processes, before anything else
+    # E1 imports it in all processes, before anything else.
+    if imports_modules(tree.read("ops/__init__.py"), "ops/__init__.py"):
         raise Refused("ops/__init__.py imports other modules, which would then be imported before the platform")
 
 
@@ -121,7 +122,7 @@ def install(tree, args):
         show(tree, plan)
         return 0
     carry_out(tree, plan, lambda: verify(tree, package, contents))
-    print(f"installed: version {package.version} in {tree.package}\nMXFP4_TPC_MOE=1 turns the kernels on.")
+    tell(f"installed: version {package.version} in {tree.package}\nMXFP4_TPC_MOE=1 turns the kernels on.")
     return 0
 
 

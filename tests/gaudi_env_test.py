@@ -201,10 +201,16 @@ def test_misspelt(name, meant):
         assert result.on == ("MXFP4_TPC_MOE" in variables)
 
 
+@pytest.mark.parametrize("name", ["VLLM_MXFP4_TPC_MOE", "HPU_MXFP4_TPC_MOE"])
+def test_our_flag_with_a_word_before_it(name):
+    (line,) = early({name: "1"}).lines
+    assert line[1] == f"{name} is not a variable of ours and does nothing; did you mean MXFP4_TPC_MOE?"
+
+
 def test_names_of_others():
     names = """HPU_MXFP4_NATIVE GLM_MXK GLM_MXK_PREFILL KIMI_MXK KIMI_MXK_LIB DSV41_MXK MUSE_SPARK_MXFP4_KERNELS
         MXK_BACKEND MXK_TEST_SMALL MXK_TEST_SEED MXK_CLI MXK_OP_LIBRARY MXK_STANDIN_LIB MXK_SDK_INCLUDE MXK_BRIDGE_LIB
-        TPC_CLANG VLLM_MXFP4_TPC_MOE VLLM_USE_FAKE_HPU VLLM_MOE_CHUNK VLLM_MXFP4_USE_MARLIN PT_HPU_LAZY_MODE
+        TPC_CLANG VLLM_USE_FAKE_HPU VLLM_MOE_CHUNK VLLM_MXFP4_USE_MARLIN PT_HPU_LAZY_MODE
         GC_KERNEL_PATH HOME PATH LD_LIBRARY_PATH MAX_TOKENS OMP_NUM_THREADS MOE_TPC TPC_MOE MXFP4""".split()
     assert not early({name: "1" for name in names}).lines
     assert not early({name: "x" for name in os.environ}).lines

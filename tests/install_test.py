@@ -487,3 +487,15 @@ def test_real_trees(tmp_path, name, path):
         assert len(done.stderr.splitlines()) == int(flag), done.stderr
     assert run(*root, "--uninstall").returncode == 0
     assert vllm_tree.snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("arguments", [[], ["--uninstall"]])
+def test_nobody_reads_what_was_done(installer, tree, arguments):
+    """The files are changed then, so that is what is said."""
+    if arguments:
+        installer.main(["--root", str(tree)])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, str(SCRIPT), "--root", str(tree), *arguments], stdout=full,
+                              stderr=subprocess.PIPE, text=True)
+    whole = installer.main(["--root", str(tree), "--check"]) == 0
+    assert ("no file was changed" in done.stderr) == (whole == bool(arguments))

@@ -38,7 +38,8 @@ def _direct_url(distribution):
 
 
 def _recorded(distribution):
-    return _hex(_direct_url(distribution).get("vcs_info", {}).get("commit_id"))
+    info = _direct_url(distribution).get("vcs_info")
+    return _hex(info.get("commit_id")) if isinstance(info, dict) else None
 
 
 def _of_version(distribution):
@@ -67,9 +68,9 @@ def _head(folder):
             return _hex((common / ref).read_text().strip())
         packed = (common / "packed-refs").read_text().splitlines()
         return next((_hex(line.split()[0]) for line in packed if line.endswith(" " + ref)), None)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: not text
         return None
 
 
 def _hex(text):
-    return text if re.fullmatch(r"[0-9a-f]{7,40}", text or "") else None
+    return text if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{7,40}", text) else None

@@ -21,7 +21,7 @@ import edits  # noqa: E402
 import image  # noqa: E402
 from anchored_edits import (  # noqa: E402
     NotRestored, Package, Refused, Tree, carry_out, changes, check_compiles, describe, find_anchors, find_package,
-    imports_modules, interrupted, read_sources, show, uninstall, verify)
+    imports_modules, interrupted, read_sources, show, tell, uninstall, verify)
 
 NAME = "kimi-k2-7/patch.py"
 SOURCES = {"": HERE / "kimi_hpu", "mxk_gaudi/": PYTHON / "mxk_gaudi"}
@@ -85,7 +85,7 @@ def check_anchors(tree):
     print(f"{'ok' if what is None else 'MISS':<5} A13  vllm {edits.WRAPPED_CLASS}.{edits.WRAPPED}")
     if what:
         wrong.append(f"A13 vllm/{edits.WRAPPED_FILE}: {what}")
-    if imports_modules(tree.read("ops/__init__.py")):
+    if imports_modules(tree.read("ops/__init__.py"), "ops/__init__.py"):
         wrong.append("ops/__init__.py imports other modules, which would then be imported before the platform")
     return wrong
 
@@ -110,7 +110,7 @@ def install(tree, args):
         print(f"already installed: version {package.version} in {tree.package}")
         return 0
     carry_out(tree, plan, lambda: verify(tree, package, contents))
-    print(f"installed: version {package.version} in {tree.package}")
+    tell(f"installed: version {package.version} in {tree.package}")
     return 0
 
 

@@ -140,6 +140,9 @@ def _misspelt(env, switch, say):
     own = {form: name for name in switch.names for form in forms(name)}
     foreign = re.compile(r"(HPU|PT|GC|VLLM|HABANA)_|\w+_MXK(_|$)")
     for name in sorted(env):
+        if name.endswith("_" + switch.flag):  # as of vLLM or habana, whose names begin so
+            say(f"{name} is not a variable of ours and does nothing; did you mean {switch.flag}?")
+            continue
         if name in switch.names or foreign.match(name) and not name.startswith(switch.flag):
             continue
         close = [match for form in forms(name.upper()) for match in difflib.get_close_matches(form, own, 1, 0.8)]
