@@ -277,7 +277,7 @@ def test_arguments():
     refused("must be contiguous", deq, w.transpose(1, 2).contiguous().transpose(1, 2), s)
     refused("first_expert", torch.ops.custom_op.mxk_w2x, layer.call()[0], w, s, layer.ids.to("hpu"),
             layer.weights.to("hpu"), -1)
-    refused("on cpu, not on hpu", deq, w, s.cpu())
+    refused("s is on cpu, w on hpu", deq, w, s.cpu())
     refused("'CPU' backend", deq, w.cpu(), s.cpu())
 
 
