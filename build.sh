@@ -125,7 +125,7 @@ for dir in "${extra_dirs[@]}"; do
     lacks "--extra-kernel $dir: exactly one <guid>.c, there are $n"
   else
     guid=$(basename -- "${sources[0]}" .c)
-    [[ $guid =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || lacks "--extra-kernel $dir: a guid that is a name in C, not '$guid'"
+    [[ $guid =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || lacks "--extra-kernel $dir: '$guid' must be a name in C"
     extras+=("$guid")
   fi
   for file in glue.inc op.cpp; do
