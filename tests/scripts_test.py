@@ -2,6 +2,7 @@
 """The scripts that an operator runs, on the CPU; and planted faults, which they have to find."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxk import ops, problem
+from mxk import ops, problem, reference
 from mxk.layer import Layer
 from mxk_gaudi import library as variants
 
@@ -73,6 +74,11 @@ def test_run_parity_fails_aloud(tmp_path):
     out, _ = run(ROOT / "tests" / "run_parity.sh", "--variant", "kimi", "--tokens", "0", code=2, TMPDIR=str(tmp_path))
     assert "0 is below 1" in out
     assert "usage" in run(ROOT / "tests" / "run_parity.sh", code=2)[1]
+    for option in ("--impl", "--impl=stock", "--json"):
+        _, err = run(ROOT / "tests" / "run_parity.sh", "--variant", "kimi", option, "stock", code=2)
+        assert "is not for this script" in err
+    out, _ = run(ROOT / "tests" / "run_parity.sh", "--variant", "kimi", code=1, PYTHON="true", TMPDIR=str(tmp_path))
+    assert out.count("nothing was judged") == 2
 
 
 # ---- parity_hpu.py
@@ -97,6 +103,14 @@ def test_parity_writes_json(capsys, tmp_path):
     assert code == 0 and "kernel" not in out and "PASS" not in out
     code, _, err = parity(capsys, "gptoss", "kernel", "--json", tmp_path / "none" / "a.json")
     assert code == 1 and "a.json: cannot be written: No such file or directory" in err
+
+
+def test_a_reference_that_is_not_finite_proves_nothing(capsys, monkeypatch):
+    right = reference.run
+    monkeypatch.setattr(reference, "run", lambda *a: [torch.full_like(y, math.nan) for y in right(*a)])
+    plant(monkeypatch, lambda _, y: torch.full_like(y, math.nan))
+    code, out, _ = parity(capsys, "kimi", "kernel")
+    assert code == 1 and "PARITY FAIL" in out and "not finite" in out
 
 
 def plant(monkeypatch, fault):
