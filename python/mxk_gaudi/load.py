@@ -125,7 +125,7 @@ def _changes(kernels):
         changes["GC_KERNEL_PATH"] = str(kernels)
         if stock:  # images name it: ours passes its kernels on
             changes["MXK_STOCK_TPC_LIB"] = os.environ.get("MXK_STOCK_TPC_LIB", now)
-    version = hashlib.sha256(kernels.read_bytes()).hexdigest()[:8]
+    version = manifest(kernels.parent)["files"][KERNELS][:8]  # which _check_build() has compared with the file
     return changes | {name: own_cache(os.environ[name], version) for name in CACHES if name in os.environ}
 
 
